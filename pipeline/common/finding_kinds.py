@@ -27,5 +27,5 @@ SHARED = {
 """The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
 GENERAL = {"stopped_together": "no_progress", "hot_partition": "falling_behind"}
 """Kinds that are another one with a known cause: what silences the other one silences them, too."""
-NOT_SHOWN = ("other_groups",)
+NOT_SHOWN = ("other_groups", "absent_groups")
 """What the evidence has only for programs."""

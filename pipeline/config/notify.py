@@ -113,8 +113,8 @@ class Owners:
             named: list[str] = facts.get("groups") or []
             rules = [owner_of(self.rules, group_id, topic) for group_id in named]
             channels = [self.channel_of(rule) for rule in rules]
-            if len(named) != facts.get("groups_affected"):
-                channels.append(self.channel)
+            if len(named) != facts.get("groups_affected"):  # then others may have any owner
+                channels += [self.channel] if self.channel else [rule.channel for rule in self.rules]
         return tuple(channel for channel in dict.fromkeys(channels) if channel is not None)
 
     def warnings(self) -> Iterator[str]:

@@ -105,7 +105,7 @@ def _shared_before(
         return []
     ids = {*judged["cluster"], *(row["last_seen"] for row in shared)}
     where = f"{of_snapshots(cluster, sorted(ids))} AND group_id IS NULL AND client_id IS NULL AND snapshot_id < {first}"
-    rows = lake.read_few_or_many(FINDING_HISTORY, where, "finding_id", "snapshot_id", "evidence")
+    rows = lake.read_few_or_many(FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence")
     return sorted(rows.collected(), key=itemgetter("snapshot_id"))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from pipeline.common.finding_kinds import SHARED
 from pipeline.config import Config
 from pipeline.tables import SEVERITIES
 
@@ -178,7 +179,9 @@ def _open(
         if config.channels[channel].type == "alertmanager" and not _why_held(finding, channel, config, now):
             result.standing.setdefault(channel, []).append(finding)
         return
-    if before is None and _is_old(finding, config, now):
+    # Of what groups share, those of another owner may take part later.
+    may_be_late = bool(rows) and finding.kind in SHARED.values() and finding.group_id is None
+    if before is None and not may_be_late and _is_old(finding, config, now):
         return
     if why := _why_held(finding, channel, config, now):
         if row := due.untried(HELD, why):

@@ -263,6 +263,11 @@ def test_what_groups_share_is_sent_to_all_of_their_owners(
     assert OWNED.channels_of(finding) == channels
 
 
+def test_what_does_not_name_all_groups_is_sent_to_everybody_if_there_is_no_default() -> None:
+    owners = Owners(OWNED.rules)
+    assert owners.channels_of(shared("payments-1", affected=2000)) == ("pager", "low")
+
+
 @pytest.mark.parametrize(
     ("pattern", "kind", "covered"),
     [

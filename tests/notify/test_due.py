@@ -97,11 +97,15 @@ def test_what_groups_share_is_sent_to_each_owner_and_to_that_of_a_group_that_joi
     for name, channel in (("pay", "other"), ("web", "third")):
         text += f'[[owners]]\ngroup = "^{name}-"\nowner = "{name}"\nchannel = "{channel}"\n'
     sent: list[dict[str, Any]] = []
-    expected = [(["pay-1", "pay-2", "else"], {"other", "chat"}), (["pay-1", "pay-2", "else", "web-1"], {"third"})]
-    for groups, channels in expected:
+    # The group joins three days later, when a finding that is new to a channel would be too old to be sent.
+    expected = [
+        (NOW, ["pay-1", "pay-2", "else"], {"other", "chat"}),
+        (NOW + 3 * DAY, ["pay-1", "pay-2", "else", "web-1"], {"third"}),
+    ]
+    for now, groups, channels in expected:
         evidence = json.dumps({"groups": groups, "groups_affected": len(groups)})
         row = finding(kind="stopped_together", group_id=None, client_id=None, evidence=evidence)
-        assert once(config_of(load, text), row, known=sent).due.keys() == channels
+        assert once(config_of(load, text), row, known=sent, now=now).due.keys() == channels
         sent += [notified(channel=channel) for channel in channels]
 
 

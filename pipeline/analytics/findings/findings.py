@@ -139,9 +139,10 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
         row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
         key, absent = Key.of(row), []
         if row["resolved_at"] is None:
-            groups = groups_of(row["evidence"]) if is_shared(row) else None
-            judged_at = past.judged_at(key) if groups is None else past.all_judged_at(groups)
-            absent = absences(row["last_seen"], judged_at, patience(key))
+            if is_shared(row):
+                absent = past.all_left(groups_of(row["evidence"]), row["last_seen"])
+            else:
+                absent = absences(row["last_seen"], past.judged_at(key), patience(key))
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}
         if absent or of in new:

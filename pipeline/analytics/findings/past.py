@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.analytics.findings.identity import Key
+from pipeline.analytics.findings.spans import absences
 from pipeline.common.epoch import to_epoch_ms
 
 Row = Mapping[str, Any]
@@ -44,19 +46,32 @@ class Past:
 
     def judged_at(self, key: Key) -> list[int]:
         """The snapshots, in order, in which the subject could be judged."""
-        subject, of = _subject(key)
+        return self._judged(*_subject(key))
+
+    def all_left(self, groups: Collection[str], last_ms: int, before_ms: int | None = None) -> list[int]:
+        """The snapshots that show that all of the groups no longer have a problem that was last seen at an instant.
+
+        Each group must have been judged RESOLVED_AFTER times, whenever that was. There are two: the first one without
+        the problem, and the one that confirms this, both of the group that took longest. None if too few were judged
+        before another instant.
+        """
+        every = sorted(self.whole.get("group", ()))
+        differing = {subject for group_id in groups if (subject := f"group {group_id}") in self.others}
+        lists = [self._judged(subject, "group") for subject in differing]
+        if len(differing) < len({*groups}) or not groups:
+            lists.append(every)
+        absent = [absences(last_ms, _before(judged_at, before_ms), RESOLVED_AFTER) for judged_at in lists]
+        return [max(of[place] for of in absent) for place in (0, -1)] if all(absent) else []
+
+    def _judged(self, subject: str, of: str) -> list[int]:
         found = {*self.whole.get(of, ())}
         for at_ms, is_judged in self.others.get(subject, {}).items():
             (found.add if is_judged else found.discard)(at_ms)
         return sorted(found)
 
-    def all_judged_at(self, groups: Iterable[str]) -> list[int]:
-        """The snapshots, in order, in which all of the groups could be judged."""
-        of_groups = [self.others.get(f"group {group_id}", {}) for group_id in groups]
-        differing = {at_ms for other in of_groups for at_ms in other}
-        every = {*self.whole.get("group", ())}
-        same = every - differing
-        return sorted(same | {at for at in differing if all(other.get(at, at in every) for other in of_groups)})
+
+def _before(judged_at: Sequence[int], before_ms: int | None) -> Sequence[int]:
+    return judged_at if before_ms is None else judged_at[: bisect_left(judged_at, before_ms)]
 
 
 def subjects(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -48,6 +48,11 @@ class Look:
         """The group that has the problem."""
         return str(self.row["group_id"])
 
+    @property
+    def is_later(self) -> bool:
+        """Whether the problem began in one of the places after the group's own finding."""
+        return self.finding is not None and any(place.cause_ms > self.finding.first_ms for place in self.places)
+
     def without(self, other: Look) -> Look:
         """The same without the places of another look."""
         return replace(self, places=tuple(place for place in self.places if place not in other.places))
@@ -66,20 +71,26 @@ class Shared:
     first_ms: int
     latest_ms: int
     groups: set[str] = field(default_factory=set)
+    partitions: set[int] = field(default_factory=set)
     seen_ms: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def known(cls, key: Key, row: Row, span: Span) -> Shared:
         """From a row of `findings`."""
         facts = json.loads(row["evidence"] or "{}")
-        return cls(key, span, *_began(facts, row["first_seen"]), {*facts.get("groups", ())})
+        of_row = {*facts.get("groups", ())}, {*(row["partitions"] or ())}
+        return cls(key, span, *_began(facts, row["first_seen"]), *of_row)
 
     def remember(self, row: Row) -> None:
         """Continues from an earlier row of `finding_history`; the rows come in order."""
         facts = json.loads(row["evidence"] or "{}")
         self.groups |= {*facts.get("groups", ())}
+        self.partitions |= {*(row["partitions"] or ())}
         for name in digests(facts):
             self.seen_ms[name].append(row["snapshot_id"])
+        for name, seen_ms in facts.get("absent_groups", ()):
+            if name not in self.seen_ms:
+                self.seen_ms[name].append(seen_ms)
         self.first_ms, self.latest_ms = _began(facts, self.first_ms)
 
     def meets(self, place: Place, apart_ms: int) -> bool:
@@ -87,7 +98,8 @@ class Shared:
         if place.topic != self.key.of_topic:
             return False
         earliest = max(self.first_ms - apart_ms, self.latest_ms - LONGEST * apart_ms)
-        return earliest <= place.cause_ms <= min(self.latest_ms + apart_ms, self.first_ms + LONGEST * apart_ms)
+        latest = min(self.latest_ms + apart_ms, self.first_ms + LONGEST * apart_ms)
+        return min(earliest, self.first_ms) <= place.cause_ms <= max(latest, self.latest_ms)
 
     def has(self, group_id: str | None, at_ms: int, judged_at: Sequence[int]) -> bool:
         """Whether a group takes part at an instant. It no longer does after RESOLVED_AFTER snapshots without it."""
@@ -100,6 +112,17 @@ class Shared:
         for look in looks:
             self.groups.add(look.group_id)
             self.seen_ms[digest(look.group_id)].append(at_ms)
+            self.partitions |= {place.partition for place in look.places}
+
+    def absent(self, at_ms: int, judged_at: Callable[[str | None], Sequence[int]]) -> list[tuple[str, int]]:
+        """The groups that may still take part, but do not have the problem in a snapshot, and when they had it last."""
+        names = {digest(name): name for name in self.groups}
+        last = ((name, times[-1]) for name, times in sorted(self.seen_ms.items()) if times[-1] < at_ms)
+        return [
+            (name, seen_ms)
+            for name, seen_ms in last
+            if judged_between(seen_ms, at_ms, judged_at(names.get(name))) < RESOLVED_AFTER
+        ]
 
     def extend(self, place: Place) -> None:
         """Adds when the problem of a group began."""

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 
 from pipeline.analytics.findings.hot_partition import HOT
@@ -44,8 +45,11 @@ class SharedFindings:
             if row["finding_id"] in by_id:
                 by_id[row["finding_id"]].remember(row)
         # What has begun in these snapshots is known if they are computed again. It begins again.
-        again = (one for one in by_id.values() if one.seen_ms or one.span.first_ms not in ids)
-        self._shared = sorted(again, key=lambda one: (one.span.first_ms, one.key.of_topic or ""))
+        self._again = {
+            (one.key, one.span.first_ms) for one in by_id.values() if not one.seen_ms and one.span.first_ms in ids
+        }
+        kept = (one for one in by_id.values() if (one.key, one.span.first_ms) not in self._again)
+        self._shared = sorted(kept, key=lambda one: (one.span.first_ms, one.key.of_topic or ""))
 
     def at(self, at_ms: int, problems: Iterable[Row]) -> Iterator[Named]:
         """The problems in a snapshot that belong to a finding, and those that groups share."""
@@ -78,7 +82,8 @@ class SharedFindings:
     def _places(self, row: Row, since_ms: int) -> Iterator[Place]:
         for place in json.loads(row["places"] or "[]"):
             cause_ms = place.get("since_ms", since_ms) if self._kind == WAITS else since_ms
-            yield Place(place["topic"], place["partition"], cause_ms)
+            # In seconds, as the evidence has it.
+            yield Place(place["topic"], place["partition"], cause_ms - cause_ms % 1_000)
 
     def _continued(self, at_ms: int, free: dict[str, Look]) -> Iterator[Named]:
         """The problems of shared findings that last. Takes their places from those that are free."""
@@ -101,9 +106,13 @@ class SharedFindings:
         """The places of a group that belong to a shared finding."""
         if by_member:
             is_member = self._kind != WAITS and one.has(look.group_id, at_ms, self._judged_at(Key.of(look.row)))
-            return [place for place in look.places if place.topic == one.key.of_topic] if is_member else []
+            its = (place for place in look.places if place.topic == one.key.of_topic)
+            # Of a hot partition, another partition is another cause.
+            return (
+                [place for place in its if self._kind != HOT or place.partition in one.partitions] if is_member else []
+            )
         found: list[Place] = []
-        if look.row.get("is_weak"):
+        if look.row.get("is_weak") or (look.finding is None and self._has_other(look, at_ms)):
             return found
         for place in sorted(look.places, key=lambda place: place.cause_ms):
             if one.meets(place, self._past.together_ms):
@@ -112,12 +121,12 @@ class SharedFindings:
         return found
 
     def _begun_together(self, at_ms: int, free: dict[str, Look], new: set[str]) -> Iterator[Named]:
-        """The problems of shared findings that begin. At least one of the groups must be `new`: without a finding."""
+        """The problems of shared findings that begin. At least one of the groups must be `new`, or wait since later."""
         names_of = _by_topic(look for name, look in free.items() if name in new or look.finding is not None)
         several = {topic: names for topic, names in names_of.items() if len(names) >= FEWEST}
         for topic, names in sorted(several.items(), key=lambda of: (-len(of[1]), of[0])):
             found = chains([free[name] for name in names], topic, self._past.together_ms)
-            found = [chain for chain in found if any(look.group_id in new for look in chain)]
+            found = [chain for chain in found if any(look.group_id in new or look.is_later for look in chain)]
             if found and (one := self._begun(at_ms, topic, found[-1])) is not None:
                 yield self._together(one, found[-1], at_ms)
             # Two findings that begin at once would have the same id: the other groups follow in the next snapshot.
@@ -129,7 +138,9 @@ class SharedFindings:
     def _begun(self, at_ms: int, topic: str, chain: Sequence[Look]) -> Shared | None:
         """A new finding; None if the topic already has one that begins in this snapshot or later."""
         key = Key.shared(chain[0].row, topic)
-        if any(one.key == key and one.span.first_ms >= at_ms for one in self._shared):
+        is_known = (key, at_ms) in self._again
+        others = [one.span.first_ms for one in self._shared if one.key == key]
+        if at_ms in others or (not is_known and any(first_ms > at_ms for first_ms in others)):
             return None
         causes = [place.cause_ms for look in chain for place in look.places]
         self._shared.append(Shared(key, Span(at_ms, at_ms), min(causes), max(causes)))
@@ -140,11 +151,14 @@ class SharedFindings:
         key = Key.of(look.row)
         if look.finding is not None or look.row.get("is_weak"):
             return False
-        if self.instead is not None and self.instead.has(key, at_ms):
+        if self._has_other(look, at_ms):
             return False
         later = [one for one in self._shared if one.span.first_ms > at_ms]
         is_late = any(one.meets(place, self._past.together_ms) for one in later for place in look.places)
         return not is_late and self._findings(key).may_begin(at_ms)
+
+    def _has_other(self, look: Look, at_ms: int) -> bool:
+        return self.instead is not None and self.instead.has(Key.of(look.row), at_ms)
 
     def _findings(self, key: Key) -> Findings:
         if key not in self._of_groups:
@@ -160,16 +174,21 @@ class SharedFindings:
     def _lasts(self, one: Shared, at_ms: int) -> bool:
         if one.span.ends_ms is not None:
             return one.span.first_ms <= at_ms < one.span.ends_ms
-        return one.span.lasts(at_ms, self._past.all_judged_at(one.groups), RESOLVED_AFTER)
+        if at_ms <= one.span.last_ms:
+            return one.span.first_ms <= at_ms
+        return not self._past.all_left(one.groups, one.span.last_ms, at_ms)
 
-    @staticmethod
-    def _together(one: Shared, parts: Sequence[Look], at_ms: int) -> Named:
+    def _together(self, one: Shared, parts: Sequence[Look], at_ms: int) -> Named:
         """The problem of a topic that some groups share in one snapshot."""
         one.add(parts, at_ms)
         one.span.last_ms = max(one.span.last_ms, at_ms)
         rows = [look.row for look in sorted(parts, key=lambda look: look.group_id)]
         partitions = sorted({place.partition for look in parts for place in look.places})
-        return shared_problem(one.key, rows, partitions, one.first_ms, one.latest_ms), one.key, one.span
+        absent = [] if self._kind == WAITS else one.absent(at_ms, partial(self._judged_of, rows[0]))
+        return shared_problem(one.key, rows, partitions, (one.first_ms, one.latest_ms), absent), one.key, one.span
+
+    def _judged_of(self, row: Row, group_id: str | None) -> Sequence[int]:
+        return self._judged_at(Key.of({**row, "group_id": group_id or ""}))
 
 
 def _by_topic(looks: Iterable[Look]) -> defaultdict[str, list[str]]:

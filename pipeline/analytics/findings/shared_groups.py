@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any
 
 from pipeline.analytics.findings.words.parts import LISTED, as_json
@@ -36,16 +37,11 @@ def groups_of(evidence: str | None) -> list[str]:
 
 def listed(names: Iterable[str], others: Collection[str] = ()) -> dict[str, Any]:
     """The groups as facts of an evidence. `others` are digests of those whose names are not known any more."""
-    every = sorted(names)
-    shown, length = [], 0
-    for name in every[:LISTED]:
-        length += len(name)
-        if length > _MOST_TEXT:
-            break
-        shown.append(name)
-    known = {digest(name) for name in every}
-    cut = sorted({digest(name) for name in every[len(shown) :]} | ({*others} - known))
-    return {"groups": shown, "groups_affected": len(shown) + len(cut), "other_groups": "".join(cut) or None}
+    every = sorted(names, key=lambda name: (len(name), name))  # no long name takes the place of others
+    length = accumulate(map(len, every))
+    shown = [name for name, until in zip(every[:LISTED], length, strict=False) if until <= _MOST_TEXT]
+    cut = sorted({digest(name) for name in every[len(shown) :]} | ({*others} - {*map(digest, every)}))
+    return {"groups": sorted(shown), "groups_affected": len(shown) + len(cut), "other_groups": "".join(cut) or None}
 
 
 def with_groups(evidence: str | None, several: Iterable[str | None]) -> str:

@@ -124,6 +124,7 @@ def minute_of(at_ms: int) -> int:
     return (at_ms - NOON_MS) // MINUTE_MS
 
 
+ONE_BY_ONE = [range(minute, minute + 1) for minute in range(30, 40)]
 BATCHES = pytest.mark.parametrize(
     "batches",
     [
@@ -253,6 +254,7 @@ def test_what_happens_to_groups_of_other_topics_is_not_shared(batches: list[rang
 
 HOT = {"kind": "falling_behind", "is_hot_partition": True}
 NOT_HOT = {"kind": "falling_behind"}
+OTHER_WORST = NOT_HOT | {"worst_partition": 7}
 
 
 @BATCHES
@@ -284,6 +286,83 @@ def test_hot_partitions_of_different_topics_are_not_shared(batches: list[range])
         rows += during(range(30, 60), group, at=[("t", 0, 0), (topic, 3, 0)], **hot)
     assert {kind: group for kind, group, _ in found_in(batches, rows)}.keys() == {"hot_partition"}
     assert {group for _, group, _ in found_in(batches, rows)} == {*"abc"}
+
+
+@BATCHES
+def test_old_waits_of_their_own_hide_no_stop_of_several_groups(batches: list[range]) -> None:
+    """They abandoned u one after the other, and stop in t at once."""
+    rows = []
+    for group, since in zip("abc", (0, 12, 25), strict=True):
+        rows += during(range(30, 45), group, at=[("u", 0, since)])
+        rows += during(range(45, 60), group, at=[("u", 0, since), ("t", 0, 44)])
+    of_groups = {("no_progress", group, 30): None for group in "abc"}
+    assert found_in(batches, rows) == of_groups | {("stopped_together", "t", 45): None}
+
+
+@BATCHES
+def test_a_hot_partition_of_several_groups_ends_when_another_one_is_the_worst(batches: list[range]) -> None:
+    rows = during(range(30, 40), "abc", **HOT) + during(range(40, 60), "abc", at=[("t", 7, 0)], **OTHER_WORST)
+    assert found_in(batches, rows) == {("hot_partition", "t", 30): 40, ("falling_behind", "t", 42): None}
+
+
+@BATCHES
+def test_a_group_with_one_of_the_two_kinds_takes_part_in_no_other_one(batches: list[range]) -> None:
+    rows = during(range(30, 60), "a", **HOT) + during(range(35, 60), "bcd", **NOT_HOT)
+    assert found_in(batches, rows) == {("hot_partition", "a", 30): None, ("falling_behind", "t", 35): None}
+    known, _ = rows_found(batches, rows)
+    assert [
+        json.loads(row["evidence"])["groups"] for row in known.values() if row["topic"] and not row["group_id"]
+    ] == [[*"bcd"]]
+
+
+@BATCHES
+def test_a_group_that_cannot_be_read_for_long_still_takes_part(batches: list[range]) -> None:
+    """From minute 32 to 46, nothing can be judged, and d and e have no rows."""
+    always = during(range(30, 60), "abc", **NOT_HOT)
+    rows = always + during([30, 31, *range(47, 60)], "de", **NOT_HOT)
+    assert found_in(batches, rows, unjudged=tuple(range(32, 47))) == {("falling_behind", "t", 30): None}
+
+
+def test_waits_are_compared_in_seconds_as_the_evidence_has_them() -> None:
+    """Each begins ten minutes after the one before, but for milliseconds, and the last half an hour after the first."""
+    rows = []
+    for group, since_ms in zip("abcd", (999, 600_900, 1_200_800, 1_800_700), strict=True):
+        of_group = during(range(30, 40), group)
+        for row in of_group:
+            row["places"] = json.dumps([{"topic": "t", "partition": 0, "since_ms": NOON_MS + since_ms}])
+        rows += of_group if group != "d" else of_group[2:]
+    at_once, by_minute = (found_in(batches, rows) for batches in ([range(30, 40)], ONE_BY_ONE))
+    assert at_once == by_minute == {("stopped_together", "t", 30): None}
+
+
+def test_an_older_snapshot_that_is_computed_again_keeps_its_rows() -> None:
+    """Minute 30 alone, when the finding of minute 31 is known, too."""
+    rows = during(range(30, 33), "abc") + during(range(30, 33), "xyz", since=25)
+    known, _ = rows_found([range(30, 33)], rows)
+    judged = {name: [ms(minute) for minute in range(33)] for name in ("group", "topic")}
+    again = pa.Table.from_pylist([row for row in rows if row["snapshot_id"] == ms(30)], OF_PROBLEMS)
+    past = Past(as_known(known.values()), judged, together_ms=APART * MINUTE_MS)
+    (row,) = finding_history(again, past).to_pylist()
+    assert json.loads(row["evidence"])["groups"] == [*"xyz"]
+
+
+@pytest.mark.parametrize(
+    ("unread", "ends"),
+    [
+        ({}, [41, 43]),
+        ({"a": (41,)}, [42, 44]),
+        ({"a": (41, 44), "b": (42, 45), "c": (43,)}, [42, 45]),
+        ({"a": tuple(range(41, 60))}, []),
+        ({"else": tuple(range(41, 60))}, [41, 43]),
+    ],
+)
+def test_it_has_ended_when_each_group_was_judged_without_it(
+    unread: dict[str, tuple[int, ...]], ends: list[int]
+) -> None:
+    """The groups a, b and c had it last in minute 40. Some cannot be read in some minutes."""
+    others = {f"group {group}": {ms(minute): False for minute in minutes} for group, minutes in unread.items()}
+    past = Past(whole={"group": [ms(minute) for minute in range(60)]}, others=others)
+    assert past.all_left(["a", "b", "c"], ms(40)) == [ms(minute) for minute in ends]
 
 
 @pytest.mark.parametrize("batches", [[range(60)], [range(minute, minute + 1) for minute in range(60)]])

@@ -31,15 +31,17 @@ Row = Mapping[str, Any]
 
 
 def shared_problem(
-    key: Key, problems: Sequence[Row], partitions: Sequence[int], first_ms: int, latest_ms: int
+    key: Key, problems: Sequence[Row], partitions: Sequence[int], began_ms: tuple[int, int], absent: Sequence[Any]
 ) -> dict[str, Any]:
     """The problem in partitions of a topic from those of groups, in the order of their names.
 
-    The problem began in this time. Numbers are those of the groups' whole problems, also in other topics.
+    `began_ms` is when it began in the first and in the last group. `absent` are the digests of groups that may still
+    take part, and when they had the problem last. Numbers include the same problem of the groups in other topics.
     """
     facts = _facts(key, problems)
-    facts |= {"since_ms": first_ms, "latest_ms": latest_ms, "partition_list": partitions}
+    facts |= {"since_ms": began_ms[0], "latest_ms": began_ms[1], "partition_list": partitions}
     words = _WORDS[key.kind](facts)
+    for_programs = {"other_groups": facts["other_groups"], "absent_groups": absent or None}
     known = [row["magnitude"] for row in problems if row["magnitude"] is not None]
     return {
         **dict.fromkeys(("group_id", "client_id", "instance")),
@@ -51,7 +53,7 @@ def shared_problem(
         "severity": problems[0]["severity"],
         "magnitude": None if not known else max(known) if key.kind == "data_loss_ahead" else sum(known),
         "summary": words.summary,
-        "evidence": as_json({**words.evidence, "latest_since": iso(latest_ms), "other_groups": facts["other_groups"]}),
+        "evidence": as_json({**words.evidence, "latest_since": iso(began_ms[1]), **for_programs}),
         "advice": words.advice,
     }
 
@@ -169,7 +171,7 @@ def _data_loss_ahead(facts: Facts) -> Words:
             ".",
         ),
         {**figures(facts), "deleted_at": iso(facts["deleted_ms"])},
-        keep_records(facts["worst"]["topic"]),
+        " ".join(keep_records(topic) for topic in dict.fromkeys((facts["of_topic"], facts["worst"]["topic"])) if topic),
     )
 
 
