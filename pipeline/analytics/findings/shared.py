@@ -63,7 +63,8 @@ class Shared:
     """A finding of a topic that groups share, as it is after some snapshots.
 
     The problem began in one group after the other, from `first_ms` to `latest_ms`. `seen_ms` is when each group had it,
-    by the group's digest. `groups` are those that took part so far, as far as they are known by name.
+    by the group's digest. `groups` are those that took part so far, as far as they are known by name, and `partitions`
+    those of the topic that had it.
     """
 
     key: Key
