@@ -40,7 +40,7 @@ def test_the_reason_of_an_endpoint_that_closes_the_connection() -> None:
 
 def test_the_reason_of_tls_to_an_endpoint_without_tls() -> None:
     with listener(lambda connection: answer(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
-        error = from_endpoint(f"https://{server}/metrics", HURRY).error
+        error = from_endpoint(f"https://{server}/metrics", Access(timeout_ms=10_000)).error
     assert str(error).startswith("fails the TLS handshake (")
 
 
