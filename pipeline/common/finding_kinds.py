@@ -29,3 +29,8 @@ GENERAL = {"stopped_together": "no_progress", "hot_partition": "falling_behind"}
 """Kinds that are another one with a known cause: what silences the other one silences them, too."""
 NOT_SHOWN = ("other_groups", "absent_groups")
 """What the evidence has only for programs."""
+
+
+def is_shared(kind: str | None, group_id: str | None) -> bool:
+    """Whether a finding of this kind is one that groups share."""
+    return kind in SHARED.values() and group_id is None

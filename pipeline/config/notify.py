@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_val
 
 from pipeline.common.epoch import DAY_MS
 from pipeline.common.expressions import matches
-from pipeline.common.finding_kinds import GENERAL, KINDS, SHARED
+from pipeline.common.finding_kinds import GENERAL, KINDS, is_shared
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, Secret, not_literal, without_login
 
@@ -99,7 +99,11 @@ class Owners:
         is_of_topic = group_id is None and topic is not None
         common = partial(self._common, all_groups(_evidence(finding)), topic)
         of_topic = partial(owner_of, self.rules, group_id, topic)
-        rule = (common() or of_topic()) if _is_shared(finding) else of_topic() or (common() if is_of_topic else None)
+        rule = (
+            (common() or of_topic())
+            if is_shared(finding.get("kind"), finding.get("group_id"))
+            else of_topic() or (common() if is_of_topic else None)
+        )
         named: dict[str, str | None] = {"owner": None, "tier": None} if is_of_topic else {}
         if rule:
             named = {"owner": rule.owner, "tier": rule.tier}
@@ -108,7 +112,7 @@ class Owners:
     def channels_of(self, finding: Mapping[str, Any]) -> tuple[str, ...]:
         """The channels for a row of `findings`. What groups share is sent to the channels of all their owners."""
         channels = [self.values_of(finding)["channel"]]
-        if _is_shared(finding) and self.rules:
+        if is_shared(finding.get("kind"), finding.get("group_id")) and self.rules:
             facts, topic = _evidence(finding), finding.get("topic")
             named: list[str] = facts.get("groups") or []
             rules = [owner_of(self.rules, group_id, topic) for group_id in named]
@@ -142,11 +146,6 @@ def _evidence(finding: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _is_shared(finding: Mapping[str, Any]) -> bool:
-    """Whether groups share the finding."""
-    return finding.get("kind") in SHARED.values() and finding.get("group_id") is None
 
 
 def all_groups(facts: Mapping[str, Any]) -> list[str]:

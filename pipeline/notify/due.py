@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from pipeline.common.finding_kinds import SHARED
+from pipeline.common.finding_kinds import is_shared
 from pipeline.config import Config
 from pipeline.tables import SEVERITIES
 
@@ -180,7 +180,7 @@ def _open(
             result.standing.setdefault(channel, []).append(finding)
         return
     # Of what groups share, those of another owner may take part later.
-    may_be_late = bool(rows) and finding.kind in SHARED.values() and finding.group_id is None
+    may_be_late = bool(rows) and is_shared(finding.kind, finding.group_id)
     if before is None and not may_be_late and _is_old(finding, config, now):
         return
     if why := _why_held(finding, channel, config, now):

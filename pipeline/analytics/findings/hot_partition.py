@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+
+from pipeline.analytics.findings.past import Row
 
 HOT, FALLING_BEHIND = "hot_partition", "falling_behind"
 """A group has one of these kinds: the second if one hot partition is not the reason."""
-Row = Mapping[str, Any]
 
 
 def with_hot_partitions(problems: Iterable[Row]) -> Iterator[Row]:

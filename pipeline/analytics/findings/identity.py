@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.common import finding_kinds
 from pipeline.common.finding_kinds import SHARED
 
 OF_A_TOPIC = (
@@ -48,7 +49,7 @@ class Key(NamedTuple):
 
 def is_shared(row: Mapping[str, Any]) -> bool:
     """Whether a finding is one of a topic that groups share."""
-    return row["kind"] in SHARED.values() and row["group_id"] is None
+    return finding_kinds.is_shared(row["kind"], row["group_id"])
 
 
 def finding_id(key: Key, first_ms: int) -> str:
