@@ -172,6 +172,8 @@ class DriverTables:
 
 _LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
 """The messages of delta-rs, in errors of several types, about a table with a feature that it does not support."""
+_LITERAL = re.compile(r"(?P<type>TIMESTAMP)?'(?P<text>(?:[^'\\]|\\.)*)'", re.DOTALL)
+"""A text or an instant in Spark SQL."""
 
 
 class _AbsentError(LakeError):
@@ -276,8 +278,16 @@ def _arrow_value(value: Any, of: DataType) -> Any:
 
 
 def _for_datafusion(predicate: str) -> str:
-    """A predicate of Spark SQL for DataFusion, which compares a timestamp literal with a column only if it is cast."""
-    return re.sub(r"TIMESTAMP('[^']*')", r"""arrow_cast(\1, 'Timestamp(Microsecond, Some("UTC"))')""", predicate)
+    """A predicate of Spark SQL for DataFusion.
+
+    DataFusion knows no backslash escapes in a text, and compares a timestamp literal with a column only if it is cast.
+    """
+    return _LITERAL.sub(_literal_for_datafusion, predicate)
+
+
+def _literal_for_datafusion(found: re.Match[str]) -> str:
+    text = re.sub(r"\\(.)", r"\1", found["text"], flags=re.DOTALL).replace("'", "''")
+    return f"""arrow_cast('{text}', 'Timestamp(Microsecond, Some("UTC"))')""" if found["type"] else f"'{text}'"
 
 
 def _delta_schema(table: Table) -> Schema:

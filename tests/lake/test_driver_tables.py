@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows
+from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows, one_of
 from pipeline.tables import COMPUTED, FINDINGS, LAG_HISTOGRAMS, QUARANTINE, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.deltas import delta
 from tests.helpers.full_rows import ID, NOON, empty_row, found, full_row, with_values
@@ -64,6 +64,18 @@ def test_a_predicate_may_contain_a_reserved_word(by_driver: Lake) -> None:
     for _ in range(2):
         by_driver.replace_rows(QUARANTINE, [row], where)
     assert found(by_driver.read_cluster(QUARANTINE, "east")) == found(by_driver.rows(QUARANTINE, [row, other]))
+
+
+HOSTILE = ("o'brien", "a\\", "\\'", "'' OR true --", "a\nb", '"', "TIMESTAMP'2026-01-01'", "\\n", "ü'é", "")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_predicate_finds_any_name(by_driver: Lake, by_spark: Lake, name: str) -> None:
+    rows = [with_values(SNAPSHOTS, full_row(SNAPSHOTS), run_id=other) for other in HOSTILE]
+    by_driver.replace_rows(SNAPSHOTS, rows, of_snapshots("east", [ID]))
+    for lake in (by_driver, by_spark):
+        where = f"{of_snapshots('east', [ID])} AND {one_of('run_id', [name])}"
+        assert [row["run_id"] for row in lake.read_where(SNAPSHOTS, where).collect()] == [name]
 
 
 def test_a_merge_updates_only_where_it_may(by_driver: Lake, by_spark: Lake) -> None:
