@@ -1,7 +1,7 @@
 """`make bench`: how fast committed offsets are written to Delta, compared with Kafka's own tool, and lag is computed.
 
 One local broker, Spark local[2]. The figures are those of this machine on this day; the ratios are more general.
-`ARGS=landing`, `analytics`, `status`, `added`, `clients`, `ledger` or `storage` runs only one part;
+`ARGS=landing`, `analytics`, `status`, `status_history`, `added`, `clients`, `ledger` or `storage` runs only one part;
 `ARGS=cold` compares new processes with one that only starts Spark; `ARGS=waterfall` shows what each phase of a `run`
 costs.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import added, clients, ledger, status, storage
+from benchmarks import added, clients, ledger, status, status_history, storage
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
 from benchmarks.lag import Bronze
@@ -42,10 +42,13 @@ TINY = Seeding(groups=9, topics=1, partitions=3)
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
-COLD_RUNS = 3
+CAGES_RUNS = 3
 RUNS_OF_A_SMALL_CLUSTER = 9
 HISTORY = 20
 """The number of snapshots in the smaller lake."""
+AGES = (6, 60)
+"""The snapshots in the lakes of `status_history`."""
+AGED_RUNS = 2
 SETTINGS = {"spark.master": "local[2]", "spark.driver.memory": "4g"}
 Note = Callable[..., None]
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -69,6 +72,7 @@ def main() -> int:
         "analytics": _analytics,
         "status": _status,
         "added": _added,
+        "status_history": _status_history,
         "clients": _clients,
         "ledger": _ledger,
         "storage": _storage,
@@ -122,6 +126,22 @@ def _status(note: Note) -> None:
         "the status of 1,000,000 readers and their groups, and their problems",
         f"{sum(map(statistics.median, (judged_s, grouped_s, found_s))):.1f} s",
         "≤ 20 s",
+    )
+    spark.stop()
+
+
+def _status_history(note: Note) -> None:
+    """Takes half an hour, most of it for the long history: a million rows of each table and snapshot."""
+    spark = spark_session("bench", SETTINGS)
+    folder = DIRECTORY.absolute() / f"status-history-{time.time_ns()}"
+    young_s, old_s = status_history.seconds(spark, folder, AGES, AGED_RUNS)
+    what = "status, forecasts, changes of groups and findings of 1,000,000 readers, from and to a lake with"
+    note(f"{what} {AGES[0]} snapshots", _spread(young_s))
+    note(f"{what} {AGES[1]} snapshots", _spread(old_s))
+    note(
+        "how many times as long with ten times the snapshots",
+        f"{statistics.median(old_s) / statistics.median(young_s):.2f}",
+        "≤ 1.1",
     )
     spark.stop()
 
@@ -221,7 +241,7 @@ def _cold(note: Note) -> None:
             run()  # creates the lake
             least = partial(_logged, sys.executable, "-m", "benchmarks.append_one_row", str(DIRECTORY / "one-row"))
             took: dict[str, list[float]] = {"run": [], "least": [], "tool": []}
-            for _ in range(COLD_RUNS):
+            for _ in range(CAGES_RUNS):
                 took["run"].append(timed(run))
                 took["least"].append(timed(least))
                 took["tool"].append(timed(partial(_describe_all, kafka)))

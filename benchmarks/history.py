@@ -24,21 +24,21 @@ def seconds(spark: SparkSession, folder: Path, history: int, runs: int = 4) -> l
     """The seconds that `lag` took for each of `runs` snapshots, after a history of `history` others."""
     lake = Lake(spark, LakeConfig(root=str(folder.absolute())))
     lake.prepare()
-    _land(lake, range(history))
-    compute_cluster(lake, "bench", _now)
+    land(lake, range(history), PARTITIONS)
+    compute_cluster(lake, "bench", now)
     found = []
     for number in range(history, history + NOT_COUNTED + runs):
-        _land(lake, range(number, number + 1))
-        found.append(timed(lambda: compute_cluster(lake, "bench", _now)))
+        land(lake, range(number, number + 1), PARTITIONS)
+        found.append(timed(lambda: compute_cluster(lake, "bench", now)))
     return found[NOT_COUNTED:]
 
 
-def _land(lake: Lake, minutes: range) -> None:
-    """Writes snapshots as runs do, each in its own file, but in one commit."""
-    partitions = partitions_of(lake.spark, PARTITIONS)
+def land(lake: Lake, minutes: range, number: int) -> None:
+    """Writes snapshots of `number` partitions as runs do, each in its own file, but in one commit."""
+    partitions = partitions_of(lake.spark, number)
     where = of_snapshots("bench", [snapshot_id(m) for m in minutes])
     ledger = lake.spark.range(1).withColumns(
-        {"status": F.lit("complete"), "run_id": F.lit("bench"), "started_at": F.lit(_now())}
+        {"status": F.lit("complete"), "run_id": F.lit("bench"), "started_at": F.lit(now())}
     )
     for table, rows in (
         (COMMITTED_OFFSETS, commits_of(partitions)),
@@ -49,5 +49,6 @@ def _land(lake: Lake, minutes: range) -> None:
         lake.replace(table, whole(table, each).repartition(len(minutes), "snapshot_id"), where)
 
 
-def _now() -> datetime:
+def now() -> datetime:
+    """The time at which rows are computed."""
     return datetime.now(UTC)

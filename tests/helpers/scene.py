@@ -33,7 +33,8 @@ class Scene:
         self.lag: dict[Reader, dict[str, Any]] = {}
         self.status: dict[Reader, dict[str, Any]] = {}
         self.then: dict[Reader, dict[str, Any]] = {}
-        self.topics: dict[str, tuple[str, int]] = {}
+        self.topics: dict[str, tuple[str, int | None]] = {}
+        self.retention_bytes: int | None = None
         self.group_lag: dict[str, int] = {}
         self.held: dict[tuple[str, int], tuple[Any, ...]] = {}
         self.offsets_retention_ms: int | None = 7 * DAY_MS
@@ -91,11 +92,12 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         (
             *(NOW_MS, *log, scene.offsets_retention_ms),
             *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)),
+            scene.retention_bytes,
             *scene.held.get(log, unknown),
         )
         for log in sorted(known, key=str)
     ]
-    settings = "offsets_retention_ms cleanup_policy retention_ms"
+    settings = "offsets_retention_ms cleanup_policy retention_ms retention_bytes"
     found = group_problems(
         rows(LAG, scene.lag),
         rows(PARTITION_STATUS, scene.status),

@@ -20,15 +20,20 @@ def commit_expires_in_ms(within_ms: int) -> Column:
     ClassicGroup.offsetExpirationCondition). Here they begin when the group was last seen with members, or when the
     commit was first seen if that is later, because a member may come and go between two snapshots; `group_expires`
     looks at all commits of the group. In a group of another type, they begin with each commit
-    (ConsumerGroup.offsetExpirationCondition). A group that was never seen with members may commit without any, so
-    nothing is known about it. If nothing is unread, the group loses nothing.
+    (ConsumerGroup.offsetExpirationCondition). A member may commit the same offset again and again, which no snapshot
+    shows: a commit that outlives its time was made again while the group had members, as in a classic group. A group
+    that was never seen with members may commit without any, so nothing is known about it. If nothing is unread, the
+    group loses nothing.
 
     Columns: has_members, members_seen_at, commit_since, group_type, offsets_retention_ms and those of `has_unread` and
     `read_ms`.
     """
     left_ms, moved_ms = F.unix_millis("members_seen_at"), F.unix_millis("commit_since")
-    begun_ms = F.when(_is_classic(), F.greatest(left_ms, moved_ms)).otherwise(moved_ms)
-    rest_ms = begun_ms + F.col("offsets_retention_ms") - read_ms("committed_captured_at")
+    first_ms, last_ms = (
+        begun_ms + F.col("offsets_retention_ms") - read_ms("committed_captured_at")
+        for begun_ms in (moved_ms, F.greatest(left_ms, moved_ms))
+    )
+    rest_ms = F.when(_is_classic() | (first_ms < -OVERDUE_MS), last_ms).otherwise(first_ms)
     is_near = (rest_ms <= within_ms) & (_is_classic() | (rest_ms >= -OVERDUE_MS))
     return F.when(~F.col("has_members") & left_ms.isNotNull() & has_unread() & is_near, rest_ms)
 

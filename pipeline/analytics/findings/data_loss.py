@@ -16,6 +16,7 @@ from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 
 TRANSACTION = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
 """The columns of WATERMARKS about the transaction that holds back a partition's last stable offset."""
+_RETENTION = ("cleanup_policy", "retention_ms", "retention_bytes")
 _STATE = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark")
 
 
@@ -32,15 +33,16 @@ def with_time_left(
     segments, and therefore later than that, but not before. The second is what is left of the headroom while log start
     moves faster than the group reads, whatever the reason for which it moves. It moves by whole segments, so its speed
     counts at most as that at which records are written: a segment that is deleted at once says nothing about the next
-    ones. Records that are already deleted are not a danger, but a loss. The columns TRANSACTION of `watermarks` are
-    added, too.
+    ones. An application that deletes what it has read, as Kafka Streams does, endangers nothing: see `_by_log_start`.
+    Records that are already deleted are not a danger, but a loss. The columns TRANSACTION of `watermarks` are added,
+    too.
 
     `rows` have the columns of `lag`, and those of PARTITION_STATUS about the status, the wait and the members. Rows of
     readers that have read everything may be missing.
     `watermarks` are those of the same snapshots. `earlier` are rows of `lag`; `before` maps a snapshot to the one among
     them with which it is compared.
     """
-    names = ("cleanup_policy", "retention_ms", "offsets_retention_ms", *TRANSACTION)
+    names = (*_RETENTION, "offsets_retention_ms", *TRANSACTION)
     topics = watermarks.select(*PARTITION_AT, *names).where(F.col("topic").isNotNull())
     state = F.struct(*_STATE, read_ms().alias("ends_ms"), read_ms("committed_captured_at").alias("commits_ms"))
     then = earlier.select(*READER, F.col("snapshot_id").alias("then_id"), state.alias("then"))
@@ -56,7 +58,7 @@ def with_time_left(
                 "records_per_s": _records_per_s(),
             }
         )
-        .drop("then_id", "then", "cleanup_policy", "retention_ms")
+        .drop("then_id", "then", *_RETENTION)
     )
 
 
@@ -80,6 +82,10 @@ def _by_age() -> Column:
 def _by_log_start() -> Column:
     """By the headroom, which shrinks while log start moves faster than the group reads.
 
+    If log start has reached what the group had read by then, and retention cannot be the reason, an application deletes
+    what it has read with DeleteRecords. Kafka Streams does that in repartition topics every 30 seconds
+    (`repartition.purge.interval.ms`); their headroom is always small.
+
     If a commit went back, the speed of the group is taken as 0, because this does not show how fast it reads.
     """
     then = F.col("then")
@@ -93,8 +99,21 @@ def _by_log_start() -> Column:
     read = (now_at - then_at) / _passed(read_ms("committed_captured_at"), then["commits_ms"])
     nearer = F.least(deleted, written) - F.when(read > 0, read).when(read <= 0, 0)
     headroom = now_at - F.col("log_start_offset")
+    # An application that deletes what it has read moves log start to a commit, so to that of `then` or a later one.
+    is_apart = F.coalesce(F.col("log_start_offset") < then_at, F.lit(True))
     is_near = _is_unread() & is_same_log & (headroom >= 0) & (deleted > 0) & (nearer > 0)
-    return F.when(is_near, F.round(headroom / nearer))
+    return F.when(is_near & (is_apart | _may_be_retention()), F.round(headroom / nearer))
+
+
+def _may_be_retention() -> Column:
+    """Whether retention may delete the next records that the group reads, because of their age or of the log's size.
+
+    What is younger than half of `retention.ms` will not be deleted soon because of its age. What is not known may be.
+    """
+    age_ms = F.when(~F.col("time_method").eqNullSafe("arrival"), F.col("consumer_age_ms"))
+    is_old = (F.col("retention_ms") >= 0) & F.coalesce(age_ms >= F.col("retention_ms") / 2, F.lit(True))
+    may_delete = F.coalesce(F.col("cleanup_policy").contains("delete"), F.lit(True))
+    return may_delete & (F.coalesce(is_old, F.lit(True)) | F.coalesce(F.col("retention_bytes") >= 0, F.lit(True)))
 
 
 def _records_per_s() -> Column:

@@ -8,33 +8,58 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
+from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.status.rules import FALLING_BEHIND, OK, WAITS
+from pipeline.config.status import StatusConfig
 from pipeline.tables import DATA_LOSS
+
+Holds = Callable[[StatusConfig], Column]
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of problem: for which readers it `holds`, and the expression of its magnitude, with columns of `_sums`."""
 
-    holds: Callable[[], Column]
+    holds: Holds
     severity: str
     magnitude: str
 
 
-def _status_is(status: str) -> Callable[[], Column]:
-    return lambda: F.col("status") == status
+def _status_is(status: str) -> Holds:
+    return lambda _settings: F.col("status") == status
 
 
-def _offset_is(*statuses: str) -> Callable[[], Column]:
-    return lambda: F.col("offset_status").isin(*statuses)
+def _offset_is(*statuses: str) -> Holds:
+    return lambda _settings: F.col("offset_status").isin(*statuses)
 
 
-def _is_near(left_ms: str) -> Callable[[], Column]:
-    return lambda: F.col(left_ms).isNotNull()
+def _is_near(left_ms: str) -> Holds:
+    return lambda _settings: F.col(left_ms).isNotNull()
 
 
-def _waits(*, for_transaction: bool) -> Callable[[], Column]:
-    def holds() -> Column:
+def _has_lost_records(settings: StatusConfig) -> Column:
+    """Records were deleted that the group had not read, as far as this snapshot shows.
+
+    If all records of a log are deleted, so is the transaction marker at its end, which no group reads. If log start
+    was read later than the commit, a group that keeps up may have read on in between; Kafka Streams then deletes what
+    it has read.
+    """
+    may_be_marker = (deleted_unread_offsets() <= settings.markers) & (
+        F.col("log_start_offset") >= F.col("high_watermark")
+    )
+    keeps_up = F.col("status").eqNullSafe(OK) & F.col("has_members")
+    is_later = F.col("consumer_lag_error").isNull() & (F.col("captured_at") > F.col("committed_captured_at"))
+    is_doubtful = F.coalesce(may_be_marker | (keeps_up & is_later), F.lit(False))
+    return _offset_is(DATA_LOSS)(settings) & ~is_doubtful
+
+
+def _is_elsewhere(settings: StatusConfig) -> Column:
+    """The commit belongs to a deleted topic of the same name. At offset 0, that makes no difference."""
+    return _offset_is("recreated")(settings) & (F.col("committed_offset") != 0)
+
+
+def _waits(*, for_transaction: bool) -> Holds:
+    def holds(_settings: StatusConfig) -> Column:
         is_held = F.col("reason").eqNullSafe("open_transaction")
         return F.col("status").isin(*WAITS) & (is_held if for_transaction else ~is_held)
 
@@ -45,11 +70,11 @@ KINDS: dict[str, Kind] = {
     "no_progress": Kind(_waits(for_transaction=False), "critical", "consumer_lag"),
     "falling_behind": Kind(_status_is(FALLING_BEHIND), "warning", "consumer_lag"),
     "rewound": Kind(_status_is("rewound"), "warning", "consumer_lag"),
-    "deleted_unread": Kind(_offset_is(DATA_LOSS), "critical", "deleted"),
+    "deleted_unread": Kind(_has_lost_records, "critical", "deleted"),
     "data_loss_ahead": Kind(_is_near("deleted_in_ms"), "critical", "-deleted_in_ms"),
     "commits_expire": Kind(_is_near("expires_in_ms"), "warning", "-expires_in_ms"),
     "open_transaction": Kind(_waits(for_transaction=True), "warning", "consumer_lag"),
-    "recreated_topic": Kind(_offset_is("recreated"), "warning", "cardinality(groups)"),
+    "recreated_topic": Kind(_is_elsewhere, "warning", "cardinality(groups)"),
     "truncated_log": Kind(_offset_is("truncated", "beyond_end"), "critical", "cardinality(groups)"),
 }
 

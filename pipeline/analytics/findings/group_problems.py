@@ -73,7 +73,7 @@ def group_problems(
     status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
     rows = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
-    kinds = (F.when(kind.holds(), F.lit(name)) for name, kind in KINDS.items())
+    kinds = (F.when(kind.holds(settings), F.lit(name)) for name, kind in KINDS.items())
     of_topic = F.col("kind").isin(*OF_A_TOPIC)
     found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
         {

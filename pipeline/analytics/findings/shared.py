@@ -55,7 +55,8 @@ class Look:
 
     def without(self, other: Look) -> Look:
         """The same without the places of another look."""
-        return replace(self, places=tuple(place for place in self.places if place not in other.places))
+        taken = {*other.places}
+        return replace(self, places=tuple(place for place in self.places if place not in taken))
 
 
 @dataclass

@@ -75,8 +75,12 @@ class Judged:
 
     @property
     def is_hidden(self) -> Bools:
-        """Whether an open transaction hides all unread records from a read_committed reader."""
-        return np.asarray((self.stable_lag == 0) & (self.seen.lag > 0))
+        """Whether an open transaction hides all unread records from a read_committed reader.
+
+        A reader that commits the offset after each record stays before the marker of the transaction that came before.
+        """
+        shown = self.stable_lag
+        return np.asarray((shown >= 0) & (shown <= self.settings.markers) & (self.seen.lag > shown))
 
 
 def is_stopped(judged: Judged) -> Bools:

@@ -33,7 +33,10 @@ CASES = [
     ("consumer, old commit", {"seen": 25, "commit": 30, "group_type": "consumer"}, 18),
     ("consumer, new commit", {"seen": 25, "commit": 20, "group_type": "consumer"}, None),
     ("consumer, committed elsewhere today", {"seen": 25, "commit": 30, "other": 1, "group_type": "consumer"}, 18),
-    ("consumer, not removed in time", {"seen": 25, "commit": 50, "group_type": "consumer"}, None),
+    ("consumer, due", {"seen": 25, "commit": 49, "group_type": "consumer"}, 0),
+    ("consumer, committed again until it left", {"seen": 25, "commit": 50, "group_type": "consumer"}, 23),
+    ("consumer, long idle before it left", {"seen": 20, "commit": 900, "group_type": "consumer"}, None),
+    ("consumer, not removed in time", {"seen": 50, "commit": 60, "group_type": "consumer"}, None),
 ]
 
 

@@ -86,3 +86,42 @@ def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
             "topic t; unread: 700 records"
         )
         assert found["evidence"]["deleted_at"] == "2026-01-31T12:10:00Z"
+
+
+PURGED = [
+    # In ten minutes, an application has read 95 records, and 100 were written. Log start is where it had read lately.
+    # The topic's retention.ms and retention.bytes, the age of the next record to read, the log start now, and the
+    # minutes that are left.
+    ("repartition topic of Streams", -1, -1, 1_000, 190, None),
+    ("all that is read is deleted", -1, -1, 1_000, 195, None),
+    ("records far younger than the retention", 7 * DAY_MS, -1, 1_000, 190, None),
+    ("not known for how long records are kept", None, None, 1_000, 190, 10),
+    ("age not known", 7 * DAY_MS, -1, None, 190, 10),
+    ("half as old as the retention", 7 * DAY_MS, -1, 7 * DAY_MS // 2, 190, 10),
+    ("by size", -1, 1_000_000, 1_000, 190, 10),
+    ("deleted up to where the group was", -1, -1, 1_000, 100, None),
+    ("deleted up to before that", -1, -1, 1_000, 99, 240),
+]
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "retention_bytes", "age_ms", "start", "left"), [c[1:] for c in PURGED], ids=[c[0] for c in PURGED]
+)
+def test_an_application_that_deletes_what_it_has_read_endangers_nothing(
+    spark: SparkSession,
+    scene: Scene,
+    retention_ms: int | None,
+    retention_bytes: int | None,
+    age_ms: int | None,
+    start: int,
+    left: int | None,
+) -> None:
+    """Its headroom is small, and by chance a little smaller or greater than ten minutes ago."""
+    reader = ("g", "t", 1)
+    now = {"log_start_offset": start, "committed_offset": 195, "high_watermark": 900}
+    scene.topics["t"] = ("delete", retention_ms)
+    scene.retention_bytes = retention_bytes
+    scene.add(reader, "ok", topic_id="A", consumer_lag=10, consumer_age_ms=age_ms, **now)
+    scene.then[reader] = moved(0, 100)
+    found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
+    assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)

@@ -140,6 +140,9 @@ def test_a_status_keeps_the_time_at_which_it_began() -> None:
     ("values", "reason"),
     [
         ({"consumer_lag_stable": 0}, "open_transaction"),
+        ({"consumer_lag_stable": 1}, "open_transaction"),  # the marker of the transaction before
+        ({"consumer_lag_stable": 2}, None),
+        ({"consumer_lag_stable": -1}, None),
         ({"group_state": "Empty"}, "no_members"),
         ({"group_state": "Empty", "consumer_lag_stable": 0}, "open_transaction"),
         ({}, None),
