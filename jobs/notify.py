@@ -1,6 +1,6 @@
 """Send new and resolved findings to the channels of their owners; see docs/notifications.md.
 
-A channel that does not accept a message is a warning, and the next run tries again. The job `run` does all this, too.
+A channel that does not accept a message is a warning, and later runs try again. The job `run` does all this, too.
 """
 
 import logging
@@ -50,7 +50,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def digest_step(spark: "SparkSession", job: Job, length_ms: int, page: Path) -> int:
-    """Writes the digest and sends it. The status is 1 if a channel has not accepted it."""
+    """Writes the digest and sends it. The status is 1 if it was not written, or not accepted by a channel."""
     from pipeline.lake import Lake  # see jobs.session
     from pipeline.notify.digest import as_html
     from pipeline.notify.send_digest import read_digest, send_digest
@@ -58,10 +58,7 @@ def digest_step(spark: "SparkSession", job: Job, length_ms: int, page: Path) -> 
     lake = Lake(spark, job.config.lake)
     lake.prepare()
     digest = read_digest(lake, job.config, job.clusters, job.at or schedule.utc_now(), length_ms)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(as_html(digest, job.config.notifications.report_url), encoding="utf-8")
-    log.info("digest: %s", page.absolute())
-    failed = False
+    failed = not _is_written(page, as_html(digest, job.config.notifications.report_url))
     for name, failure in send_digest(digest, job.config).items():
         if failure:
             failed = True
@@ -69,6 +66,17 @@ def digest_step(spark: "SparkSession", job: Job, length_ms: int, page: Path) -> 
         else:
             log.info("channel %s has accepted the digest", name)
     return int(failed)
+
+
+def _is_written(page: Path, text: str) -> bool:
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        log.error("the digest could not be written to %s: %s", page.absolute(), first_line(error))
+        return False
+    log.info("digest: %s", page.absolute())
+    return True
 
 
 def main(argv: Sequence[str] | None = None) -> int:

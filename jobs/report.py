@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs import cli, schedule
 from jobs.session import Job
-from pipeline.common.errors import ConfigError
+from pipeline.common.errors import ConfigError, first_line, unexpected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +37,20 @@ def step(spark: "SparkSession", job: Job) -> int:
     page = write_report(frames, job.output, schedule.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())
     return 0
+
+
+def step_of_run(spark: "SparkSession", job: Job) -> int:
+    """The same in a run. If the report cannot be written, the status is 1, and messages are still sent."""
+    from pipeline.lake import FAILURES  # see jobs.session
+
+    try:
+        return step(spark, job)
+    except (*FAILURES, OSError) as error:
+        log.error("the report could not be written: %s", first_line(error))
+    except Exception as error:
+        log.debug("report: unexpected", exc_info=True)
+        log.error("the report could not be written: %s", unexpected(error))
+    return 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="also do what the job maintain does, after the report; with --every only once a day (UTC)",
     )
-    steps = (snapshot.step, lag.step, report.step, notify.step, maintain.Daily())
+    steps = (snapshot.step, lag.step, report.step_of_run, notify.step, maintain.Daily())
     return cli.run(command, argv, *steps, load=snapshot.SLOW)
 
 

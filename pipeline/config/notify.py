@@ -97,7 +97,7 @@ class Owners:
         """
         group_id, topic = finding.get("group_id"), finding.get("topic")
         is_of_topic = group_id is None and topic is not None
-        common = partial(self._common, all_groups(_evidence(finding)), topic)
+        common = partial(self._common, all_groups(evidence_of(finding)), topic)
         of_topic = partial(owner_of, self.rules, group_id, topic)
         rule = (
             (common() or of_topic())
@@ -113,7 +113,7 @@ class Owners:
         """The channels for a row of `findings`. What groups share is sent to the channels of all their owners."""
         channels = [self.values_of(finding)["channel"]]
         if is_shared(finding.get("kind"), finding.get("group_id")) and self.rules:
-            facts, topic = _evidence(finding), finding.get("topic")
+            facts, topic = evidence_of(finding), finding.get("topic")
             named: list[str] = facts.get("groups") or []
             rules = [owner_of(self.rules, group_id, topic) for group_id in named]
             channels = [self.channel_of(rule) for rule in rules]
@@ -139,7 +139,7 @@ class Owners:
         return first if all(rule and (rule.owner, self.channel_of(rule)) == same for rule in rules) else None
 
 
-def _evidence(finding: Mapping[str, Any]) -> dict[str, Any]:
+def evidence_of(finding: Mapping[str, Any]) -> dict[str, Any]:
     """The evidence of a finding; empty if it is not readable."""
     try:
         found = json.loads(finding.get("evidence") or "{}")
@@ -221,7 +221,7 @@ class ChannelConfig(Section):
 
     type: Literal["pagerduty", "alertmanager", "webhook", "apprise"]
     """What receives the messages. `apprise` stands for chat, mail and many others: it needs the Python package of that
-    name, which `pip install 'laglake[notify]'` installs."""
+    name, which `pip install 'apprise>=1.9'` installs."""
     url: SecretStr | None = None
     """The receiver: for `alertmanager` the address of its start page, for `webhook` any URL, for `apprise` one of its
     own URLs. Required, but for `pagerduty`: its default is `https://events.pagerduty.com/v2/enqueue`. A URL of

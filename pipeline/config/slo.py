@@ -19,7 +19,7 @@ LEAST_WINDOW_MS = 5 * DAY_MS
 """In a shorter window, 5 % of the budget in six hours would be less than a group may use in every six hours. For the
 same reason, a window must not be longer than this divided by the error budget's share: else six hours without any
 success would use less than 5 %."""
-_OBJECTIVE = re.compile(r"([a-z_]+) *(<=?) *(\d[\d_]{0,23})", re.ASCII)
+_OBJECTIVE = re.compile(r"([a-z_]+) *(<=?) *(\d{1,3}(?:_?\d{1,3}){0,7})", re.ASCII)
 
 
 class Objective(NamedTuple):

@@ -4,6 +4,7 @@ A check raises ValueError. Its message is shown after the key, and never contain
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,9 +41,13 @@ def instant(value: object) -> datetime:
 
 def _regex(text: str) -> str:
     try:
-        re.compile(text)
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(text)
     except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
+        hint = "; any text is .*" if text.startswith("*") else ""
+        raise ValueError(f"is not a regular expression: {error}{hint}") from None
+    except (OverflowError, RecursionError):
+        raise ValueError("is not a regular expression: a repeat or a nesting is too large") from None
     if re.search(r"(?<!\\)(\\\\)*\\[1-9]", text):
         raise ValueError("refers back by number, which changes when expressions are combined; name the group")
     return text

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 LOOKED_BACK = timedelta(days=7)
 """Findings that ended longer ago than this are not read, so that the cost does not grow with the history."""
+_BEING_SENT = "being sent"
+"""The error in a row while its message is being sent. It stays if the job is killed."""
 UNLESS_SENT = "t.status <> 'sent'"
 """Another job may have sent the same message at the same time; it stays sent."""
 
@@ -25,13 +27,15 @@ UNLESS_SENT = "t.status <> 'sent'"
 def announce(lake: Lake, config: Config, clusters: Collection[str], clock: Clock) -> int:
     """Sends what is due for some clusters; returns the number of findings that were sent.
 
-    If a channel does not accept its messages, that is a warning, and the next run tries again. If the job is killed
-    between sending and the commit to `notifications`, the next run sends the same once more.
+    If a channel does not accept its messages, that is a warning, and later runs try again. If the job is killed
+    between sending and the second commit to `notifications`, a later run sends the same once more.
     """
     if not config.channels or not clusters:
         return 0
     now = clock()
     found = plan(*_read(lake, clusters, now), config, now)
+    # If this fails, nothing is sent: no row could say later what was.
+    _write(lake, (due.outcome(now, _BEING_SENT) for several in found.due.values() for due in several))
     outcomes = send(found, config, now)
     rows = [*found.held, *(row for sent in outcomes.values() for row in _rows(sent, now))]
     _write(lake, rows)
@@ -60,10 +64,7 @@ def _rows(sent: Sent, now: datetime) -> Iterator[Notification]:
         for due in several:
             yield due.outcome(now, failure.reason if failure else None)
     for due in sent.untried:
-        if due.before is None or due.before.status != FAILED:
-            row = due.untried(FAILED, f"not tried: {sent.why}")
-            if row is not None:
-                yield row
+        yield due.untried(FAILED, f"not tried: {sent.why}")
 
 
 def _write(lake: Lake, rows: Iterable[Notification]) -> None:
@@ -82,4 +83,4 @@ def _warn(channel: str, sent: Sent) -> None:
         what, why = f"messages about {counted(len(sent.untried), 'finding')}", sent.why
     else:
         return
-    log.warning("channel %s: %s not sent, the next run tries again: %s", channel, what, why)
+    log.warning("channel %s: %s not sent, later runs try again: %s", channel, what, why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,9 +9,13 @@ from typing import Any, NamedTuple
 
 from pipeline.common.finding_kinds import is_shared
 from pipeline.config import Config
+from pipeline.config.notify import evidence_of
 from pipeline.tables import SEVERITIES
 
 OPENED, RESOLVED = "opened", "resolved"
+_LONGEST_PAUSE = timedelta(minutes=15)
+"""The longest time between two tries. A receiver may have shown a message to some people although it says that it
+failed; they would get it again with each try."""
 SENT, FAILED, HELD = "sent", "failed", "held"
 _TIMES = ("first_seen", "last_seen", "resolved_at", "worst_at")
 Row = Mapping[str, Any]
@@ -108,19 +111,24 @@ class Due(NamedTuple):
         """How often it was tried in earlier runs."""
         return self.before.attempts if self.before else 0
 
+    def must_wait(self, now: datetime) -> bool:
+        """Whether the last try is too recent for another one: the pause is half a minute at first, then doubles."""
+        if not self.before or self.before.status != FAILED or self.before.last_tried_at is None:
+            return False
+        pause = min(timedelta(seconds=30 * 2 ** min(self.attempts - 1, 10)), _LONGEST_PAUSE)
+        return self.before.last_tried_at <= now < self.before.last_tried_at + pause
+
     def outcome(self, now: datetime, error: str | None) -> Notification:
         """The row after a try that succeeded, or failed with an error."""
         first = (self.before and self.before.first_tried_at) or now
         status = FAILED if error else SENT
         return self._row(status, self.attempts + 1, first, now, error)
 
-    def untried(self, status: str, why: str) -> Notification | None:
-        """The row of a finding that is not tried in this run; None if the row is there already.
+    def untried(self, status: str, why: str) -> Notification:
+        """The row of a finding that is not tried in this run.
 
         Without a row, a finding that waits for long would later count as one that the channel has never seen.
         """
-        if self.before and (self.before.status, self.before.error) == (status, why):
-            return None
         first, last = (self.before.first_tried_at, self.before.last_tried_at) if self.before else (None, None)
         return self._row(status, self.attempts, first, last, why)
 
@@ -158,7 +166,7 @@ def plan(findings: Iterable[Row], notifications: Iterable[Row], config: Config, 
                 if channel in config.channels:
                     _open(finding, channel, rows, config, now, result)
         else:
-            for due in _ended(finding, rows, config):
+            for due in _ended(finding, rows, config, now):
                 result.due.setdefault(due.channel, []).append(due)
     for several in result.due.values():
         several.sort(key=_order)
@@ -184,20 +192,23 @@ def _open(
     if before is None and not may_be_late and _is_old(finding, config, now):
         return
     if why := _why_held(finding, channel, config, now):
-        if row := due.untried(HELD, why):
-            result.held.append(row)
+        if not before or (before.status, before.error) != (HELD, why):
+            result.held.append(due.untried(HELD, why))
         return
-    result.due.setdefault(channel, []).append(due)
+    if not due.must_wait(now):
+        result.due.setdefault(channel, []).append(due)
 
 
 def _is_old(finding: Finding, config: Config, now: datetime) -> bool:
-    oldest = now - timedelta(milliseconds=config.notifications.max_age_ms)
+    # A snapshot has the instant at which it was due, which may be a whole schedule before it is taken.
+    kept_ms = max(config.notifications.max_age_ms, 2 * config.snapshot.schedule_ms)
+    oldest = now - timedelta(milliseconds=kept_ms)
     return finding.first_seen is not None and finding.first_seen < oldest
 
 
 def _why_held(finding: Finding, channel: str, config: Config, now: datetime) -> str | None:
     """Why an open finding is not sent now; None if it is."""
-    facts = json.loads(finding.evidence or "{}")
+    facts = evidence_of({"evidence": finding.evidence})
     for silence in config.silences:
         if silence.covers(finding.cluster, finding.group_id, finding.topic, finding.kind, now, facts):
             return f"silenced: {silence.reason}"
@@ -205,7 +216,9 @@ def _why_held(finding: Finding, channel: str, config: Config, now: datetime) -> 
     return f"less severe than {least}" if finding.gravity < gravity(least) else None
 
 
-def _ended(finding: Finding, rows: Mapping[tuple[str, str], Notification], config: Config) -> Iterator[Due]:
+def _ended(
+    finding: Finding, rows: Mapping[tuple[str, str], Notification], config: Config, now: datetime
+) -> Iterator[Due]:
     for (channel, event), row in rows.items():
         end = rows.get((channel, RESOLVED))
         is_sent = end is not None and end.status == SENT
@@ -213,8 +226,9 @@ def _ended(finding: Finding, rows: Mapping[tuple[str, str], Notification], confi
             continue
         # PagerDuty may have opened an alert without an answer in time. It ignores the end of an alert that it lacks.
         may_be_open = config.channels[channel].type == "pagerduty" and row.status == FAILED and row.attempts > 0
-        if row.status == SENT or may_be_open:
-            yield Due(finding, channel, RESOLVED, end)
+        due = Due(finding, channel, RESOLVED, end)
+        if (row.status == SENT or may_be_open) and not due.must_wait(now):
+            yield due
 
 
 def _order(due: Due) -> tuple[int, bool, int, str, str]:

@@ -23,6 +23,8 @@ _LISTED = 20
 """The most findings, partitions or values that one message lists."""
 _MENTION = re.compile(r"(?<!\w)@(?=\w)|@(?=all|channel|everyone|here|room)|<(?=[!@#])", re.IGNORECASE)
 """What could notify everybody in a chat, such as @here or <!channel>."""
+_LINK = re.compile(r"(?<=:)(?=//)|(?<=\])(?=[(\[])|(?<=<)(?=https?:|mailto:)", re.IGNORECASE)
+"""Where a chat could see a link in a name, such as [Report](https://...) or <mailto:...|Report>."""
 
 
 class Message(NamedTuple):
@@ -167,10 +169,9 @@ def in_words(name: str) -> str:
 
 
 def shown(text: str, most: int) -> str:
-    """A text on one line, in at most `most` characters, that notifies nobody in a chat."""
-    return shortened(
-        _MENTION.sub(lambda found: f"{found[0]}\N{ZERO WIDTH SPACE}", visible(shortened(text, most))), most
-    )
+    """A text on one line, in at most `most` characters, that notifies nobody in a chat and has no links."""
+    without_mentions = _MENTION.sub(lambda found: f"{found[0]}\N{ZERO WIDTH SPACE}", visible(shortened(text, most)))
+    return shortened(_LINK.sub("\N{ZERO WIDTH SPACE}", without_mentions), most)
 
 
 def shortened(text: str, most: int) -> str:

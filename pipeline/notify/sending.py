@@ -30,6 +30,9 @@ _LATE = "the receiver is slow"
 _TALKATIVE = ("apprise", "urllib3", "requests", "oauthlib", "requests_oauthlib")
 """Loggers that may write URLs with the tokens in them."""
 
+_SHORTEST_SPLIT = 1_000
+"""A message that is too long for a service is sent in parts, or cut if the service takes fewer characters than this."""
+
 Send = Callable[[], Failure | None]
 
 
@@ -109,7 +112,7 @@ def _send_all(outbox: Outbox, timeout_s: float, outcome: Sent) -> None:
         if outcome.why:
             outcome.untried += due
             continue
-        failure = _within(timeout_s, call)
+        failure = _within(min(timeout_s, max(ends - time.monotonic(), 1)), call)
         outcome.tried.append((due, failure))
         if failure and failure.is_down:
             outcome.why = failure.reason
@@ -160,10 +163,15 @@ def _by_apprise(url: str, message: Message) -> Failure | None:
     try:
         apprise: Any = import_module("apprise")  # slow to load, and not always installed
     except ImportError:
-        return Failure("needs the Python package apprise: pip install 'laglake[notify]'")
+        return Failure("needs the Python package apprise: pip install 'apprise>=1.9'")
     services = apprise.Apprise(asset=apprise.AppriseAsset(app_id="laglake", async_mode=False, secure_logging=True))
     if not services.add(url):
         return Failure("its url is not one that apprise understands")
+    for service in services:
+        service.request_rate_per_sec = 0  # else several targets of one URL take longer than the channel's timeout
+        if "overflow=" not in url.lower():
+            is_short = service.body_maxlen < _SHORTEST_SPLIT
+            service.overflow_mode = apprise.OverflowMode.TRUNCATE if is_short else apprise.OverflowMode.SPLIT
     is_sent = services.notify(
         title=message.title,
         body=message.body,

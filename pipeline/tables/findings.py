@@ -89,7 +89,7 @@ NOTIFICATIONS = Table(
         (
             "status",
             STRING,
-            "sent | failed = the next run tries again | held = silenced, or not severe enough for the channel",
+            "sent | failed = later runs try again | held = silenced, or not severe enough for the channel",
         ),
         ("attempts", INT, "how often it was sent, or tried"),
         ("first_tried_at", TIMESTAMP, "when it was first tried; NULL = not yet"),

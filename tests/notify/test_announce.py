@@ -14,6 +14,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import Config, LakeConfig
 from pipeline.lake import Lake
 from pipeline.lake.driver_tables import DriverTables
+from pipeline.notify import announce as announce_module
 from pipeline.notify import sending
 from pipeline.notify.announce import announce
 from pipeline.tables import FINDINGS, NOTIFICATIONS, Table
@@ -21,7 +22,7 @@ from tests.helpers.findings import NOW, Receiver, Row, config_of, finding
 from tests.helpers.network import HOST, free_port
 
 Load = Callable[..., Config]
-DAY = timedelta(days=1)
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_dead_webhook_is_one_warning_and_is_tried_again_in_the_next_run(
     with caplog.at_level(logging.WARNING):
         for day in range(3):
             assert run(lake, dead, NOW + day * DAY) == 0
-    said = "channel chat: 1 message not sent, the next run tries again: Connection refused"
+    said = "channel chat: 1 message not sent, later runs try again: Connection refused"
     assert [record.getMessage() for record in caplog.records] == [said] * 3
     rows = kept(lake, "finding_id", "status", "attempts", "error")
     # Each run begins with what was tried least often.
@@ -108,14 +109,14 @@ def test_a_message_that_is_refused_does_not_hold_up_others(
 ) -> None:
     keep(lake, finding(), finding("f2", severity="warning"))
     with chat(load, 400, 200, 500) as (config, receiver), caplog.at_level(logging.WARNING):
-        assert [run(lake, config), run(lake, config)] == [1, 0]
+        assert [run(lake, config), run(lake, config, NOW + MINUTE)] == [1, 0]
     assert [key for _, key in events(receiver)] == ["f1", "f2", "f1"]
     assert kept(lake, "finding_id", "status", "attempts", "error") == [
         ("f1", "failed", 2, "HTTP status 500"),
         ("f2", "sent", 1, None),
     ]
     assert [record.getMessage() for record in caplog.records] == [
-        f"channel chat: 1 message not sent, the next run tries again: HTTP status {status}" for status in (400, 500)
+        f"channel chat: 1 message not sent, later runs try again: HTTP status {status}" for status in (400, 500)
     ]
 
 
@@ -126,7 +127,7 @@ def test_a_slow_receiver_is_a_warning(
     with chat(load) as (config, receiver), caplog.at_level(logging.WARNING):
         monkeypatch.setattr(sending, "LONGEST_MS", -1)
         assert run(lake, config) == 0
-    said = "channel chat: messages about 2 findings not sent, the next run tries again: the receiver is slow"
+    said = "channel chat: messages about 2 findings not sent, later runs try again: the receiver is slow"
     assert [record.getMessage() for record in caplog.records] == [said]
     assert receiver.requests == []
     assert {row[:2] for row in kept(lake, "status", "attempts")} == {("failed", 0)}
@@ -144,17 +145,65 @@ def test_a_run_that_is_killed_after_sending_sends_once_more_with_the_same_key(
     lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(lake, finding())
+    with chat(load) as (config, receiver):
+        with monkeypatch.context() as patch:
+            patch.setattr(announce_module, "_rows", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run(lake, config)
+        assert kept(lake, "status", "attempts", "error") == [("failed", 1, "being sent")]
+        assert [run(lake, config, NOW + MINUTE), run(lake, config, NOW + 2 * MINUTE)] == [1, 0]
+    assert events(receiver) == [("opened", "f1")] * 2
+    assert kept(lake, "status", "attempts", "error") == [("sent", 2, None)]
 
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_nothing_is_sent_if_the_table_cannot_say_so(
+    lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each run would send everything again."""
+    keep(lake, finding())
+
+    def refused(*_: object) -> None:
+        raise LakeError("notifications: no permission")
 
     with chat(load) as (config, receiver):
         with monkeypatch.context() as patch:
-            patch.setattr(Lake, "merge", killed)
-            with pytest.raises(KeyboardInterrupt):
-                run(lake, config)
-        assert [run(lake, config), run(lake, config)] == [1, 0]
-    assert events(receiver) == [("opened", "f1")] * 2
+            patch.setattr(Lake, "merge", refused)
+            for _ in range(2):
+                with pytest.raises(LakeError, match="no permission"):
+                    run(lake, config)
+        assert receiver.requests == []
+        assert run(lake, config) == 1
+
+
+def test_of_two_jobs_at_once_one_sends(lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(lake, finding())
+    others: list[int] = []
+    with chat(load) as (config, receiver):
+
+        def beside(*arguments: Any) -> Any:
+            monkeypatch.setattr(announce_module, "send", sending.send)
+            others.append(run(lake, config))
+            return sending.send(*arguments)
+
+        monkeypatch.setattr(announce_module, "send", beside)
+        assert run(lake, config) == 1
+    assert (others, events(receiver)) == ([0], [("opened", "f1")])
+
+
+def test_the_pauses_between_tries_become_longer(lake: Lake, load: Load) -> None:
+    """A receiver that fails may still have shown the message to somebody."""
+    keep(lake, finding())
+    with chat(load, 500) as (config, receiver):
+        tried = []
+        for minute in range(75):
+            before = len(receiver.requests)
+            run(lake, config, NOW + minute * MINUTE)
+            tried += [minute] * (len(receiver.requests) - before)
+    assert tried == [0, 1, 2, 4, 8, 16, 31, 46, 61]
 
 
 def test_a_flood_counts_as_sent_for_each_finding(lake: Lake, load: Load) -> None:
@@ -194,15 +243,15 @@ def test_a_job_that_fails_does_not_undo_what_another_has_sent(
     lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(lake, finding())
-    merge = Lake.merge
+    rows = announce_module._rows
     with chat(load, 500, 200) as (config, _):
 
         def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(Lake, "merge", merge)
-            assert run(lake, config) == 1  # another job, which comes first
-            return merge(*arguments)
+            monkeypatch.setattr(announce_module, "_rows", rows)
+            assert run(lake, config, NOW + MINUTE) == 1  # another job, which comes first
+            return rows(*arguments)
 
-        monkeypatch.setattr(Lake, "merge", late)
+        monkeypatch.setattr(announce_module, "_rows", late)
         assert run(lake, config) == 0
     assert kept(lake, "finding_id", "status") == [("f1", "sent")]
 

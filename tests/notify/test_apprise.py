@@ -58,6 +58,35 @@ def test_a_url_that_apprise_does_not_understand_is_one_line(
     assert SECRET not in caplog.text + "".join(capfd.readouterr())
 
 
+def mattermost(receiver: Receiver, query: str) -> str:
+    return receiver.url.replace("http://", "mmost://") + f"/{'a' * 24}?{query}"
+
+
+def test_several_targets_of_one_url_do_not_wait_for_each_other(load: Load) -> None:
+    """apprise pauses for seconds between two requests, if it is not said otherwise."""
+    with Receiver().serving() as receiver:
+        config = config_of(
+            load,
+            '[channels.chat]\ntype = "apprise"\nurl = "${env:URL}"\ntimeout = "5s"\n',
+            URL=mattermost(receiver, "channel=a,b,c,d,e,f"),
+        )
+        assert send_test("chat", config, NOW) is None
+    assert [content["channel"] for content in receiver.contents] == list("abcdef")
+
+
+@pytest.mark.parametrize(("query", "is_whole"), [("channel=a", True), ("overflow=truncate", False)])
+def test_a_message_that_is_too_long_for_a_chat_is_sent_in_parts(load: Load, query: str, is_whole: bool) -> None:
+    """Mattermost takes 4,000 characters, and refuses what is longer. A URL may say what it wants instead."""
+    advice = " ".join(f"{n:04}" for n in range(390))
+    with Receiver().serving() as receiver:
+        config = chat(load, mattermost(receiver, query))
+        long = finding(summary=advice, evidence='{"seen": "' + advice + '"}', advice=advice)
+        assert [f for _, f in send(plan([long], [], config, NOW), config, NOW)["chat"].tried] == [None]
+    texts = [content["text"] for content in receiver.contents]
+    assert all(len(text) <= 4_000 for text in texts)
+    assert texts[-1].endswith("Finding: f1") == (len(texts) == 2) == is_whole
+
+
 def test_a_flood_is_twenty_messages_and_one(load: Load) -> None:
     with Receiver().serving() as receiver:
         config = chat(load, json_url(receiver))

@@ -102,6 +102,7 @@ HOSTILE = [
     '"; DROP TABLE "',
     "<script>alert(1)</script> <b>*bold*</b> [x](y)",
     "@here @everyone <!channel> <@U123> <#C1>",
+    "<https://evil.example/login|Report> [Report](https://evil.example) <mailto:x@evil.example|Report> [a][b]",
     "👍🏽 群组 é",
     "\ud800",
     "x" * 1_000_000,
@@ -124,6 +125,7 @@ def test_a_name_stays_on_its_line_is_short_and_notifies_nobody(config: Config, n
     for text in (message.title, message.body):
         assert all(character.isprintable() or character in "\n\u200b" for character in text)
         assert not any(mention in text.lower() for mention in ("@here", "@everyone", "<!channel", "<@u", "<#c"))
+        assert not any(link in text for link in ("https://evil", "](", "][", "<https", "<mailto"))
 
 
 def test_an_address_in_a_name_is_left_as_it_is() -> None:

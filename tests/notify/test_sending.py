@@ -287,7 +287,7 @@ def test_without_apprise_one_line_says_how_to_install_it(load: Load, monkeypatch
     monkeypatch.setitem(sys.modules, "apprise", None)
     config = config_of(load, channel("apprise", "json://127.0.0.1/${env:KEY}"), KEY=SECRET)
     found = sent(config, *several(5))
-    assert outcomes(found) == ["needs the Python package apprise: pip install 'laglake[notify]'"]
+    assert outcomes(found) == ["needs the Python package apprise: pip install 'apprise>=1.9'"]
     assert len(found.untried) == 4
 
 
