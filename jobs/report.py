@@ -45,12 +45,11 @@ def step_of_run(spark: "SparkSession", job: Job) -> int:
 
     try:
         return step(spark, job)
-    except (*FAILURES, OSError) as error:
-        log.error("the report could not be written: %s", first_line(error))
     except Exception as error:
-        log.debug("report: unexpected", exc_info=True)
-        log.error("the report could not be written: %s", unexpected(error))
-    return 1
+        is_expected = isinstance(error, (OSError, *FAILURES))
+        log.debug("report", exc_info=True)
+        log.error("the report is not written: %s", first_line(error) if is_expected else unexpected(error))
+        return 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 from pipeline.config import ClusterConfig, Config, GroupFilter, LakeConfig, LimitsConfig, SnapshotConfig, TopicFilter
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
-from pipeline.config.notify import ChannelConfig, NotificationsConfig, OwnerRule, Silence
+from pipeline.config.notify import ChannelConfig, NotificationsConfig, Silence
+from pipeline.config.owners import OwnerRule
 from pipeline.config.slo import SloConfig
 from pipeline.tables import TABLES
 from scripts.docs import pages

@@ -23,11 +23,11 @@ from pipeline.config.notify import (
     ChannelConfig,
     ChannelName,
     NotificationsConfig,
-    OwnerRule,
-    Owners,
     Silence,
+    unheard,
     unknown_channel,
 )
+from pipeline.config.owners import OwnerRule, Owners
 from pipeline.config.rare_snapshots import too_rare
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.slo import SloConfig, SloName, too_long_a_window
@@ -175,12 +175,14 @@ class Config(Section):
     def warnings(self) -> list[str]:
         """A sentence for each setting that has not its full effect."""
         rare = too_rare(self.snapshot.schedule_ms, self.status.window_ms, self.slo)
-        return [*rare, *self.responsible().warnings()]
+        nobody = unheard(self.owners, self.notifications, self.channels)
+        return [*rare, *self.responsible().warnings(), *nobody]
 
     @model_validator(mode="after")
     def _names_channels_that_exist(self) -> Self:
         if key := unknown_channel(self.owners, self.notifications, self.channels):
-            raise ValueError(f"{key} must be the name of a table [channels.X]")
+            known = ", ".join(self.channels) or "none"
+            raise ValueError(f"{key} must be the name of a table [channels.X], of which there are: {known}")
         return self
 
     @model_validator(mode="after")

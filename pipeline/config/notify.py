@@ -1,11 +1,8 @@
-"""The settings of owners, silences and notifications."""
+"""The settings of silences, channels and notifications."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -14,7 +11,8 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_val
 
 from pipeline.common.epoch import DAY_MS
 from pipeline.common.expressions import matches
-from pipeline.common.finding_kinds import GENERAL, KINDS, is_shared
+from pipeline.common.finding_kinds import GENERAL, KINDS
+from pipeline.config.owners import ChannelNames, OwnerRule, all_groups
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, Secret, not_literal, without_login
 
@@ -45,116 +43,6 @@ def _web_url(text: str) -> str:
 
 
 ChannelName = Annotated[str, AfterValidator(_channel_name)]
-
-
-class OwnerRule(Section):
-    """Who owns a group or topic. The first rule that matches a finding counts.
-
-    An expression may match anywhere in the first 1,024 characters of a name. A finding without a group matches no rule
-    that has `group`; the same is true of topics.
-    """
-
-    group: Regex | None = None
-    """The group that a finding is about. If a rule has both `group` and `topic`, both must match."""
-    topic: Regex | None = None
-    """The topic that is the cause of a finding."""
-    owner: Annotated[str, NotEmpty]
-    """The owner, as messages name them."""
-    tier: Annotated[str, NotEmpty] | None = None
-    """How important the group or topic is, in your own words; messages repeat it."""
-    channel: str | None = None
-    """The `[channels.X]` that the owner's messages go to; if unset, that of `[notifications]`."""
-
-    @model_validator(mode="after")
-    def _matches_something(self) -> Self:
-        if self.group is None and self.topic is None:
-            raise ValueError("must have group or topic")
-        return self
-
-
-def owner_of(rules: Iterable[OwnerRule], group_id: str | None, topic: str | None) -> OwnerRule | None:
-    """The first rule that matches a group and a topic, of which either may be unknown."""
-    return next((rule for rule in rules if matches(rule.group, group_id) and matches(rule.topic, topic)), None)
-
-
-@dataclass(frozen=True)
-class Owners:
-    """The rules, and the channel of `[notifications]`, which counts if no rule matches or the rule has no channel."""
-
-    rules: Sequence[OwnerRule] = ()
-    channel: str | None = None
-
-    def channel_of(self, rule: OwnerRule | None) -> str | None:
-        """The channel for what a rule matches, or for what none matches; None if no messages are sent."""
-        return (rule and rule.channel) or self.channel
-
-    def values_of(self, finding: Mapping[str, Any]) -> dict[str, str | None]:
-        """The columns `owner`, `tier` and `channel` of a row of `findings`; without owner and tier if no rule matches.
-
-        If no rule matches a finding about a topic, but the same owner has all of the groups that its evidence names,
-        the rule for these groups counts. Of a finding that groups share, their rules count first. These groups may
-        change, so such a finding does not keep an owner.
-        """
-        group_id, topic = finding.get("group_id"), finding.get("topic")
-        is_of_topic = group_id is None and topic is not None
-        common = partial(self._common, all_groups(evidence_of(finding)), topic)
-        of_topic = partial(owner_of, self.rules, group_id, topic)
-        rule = (
-            (common() or of_topic())
-            if is_shared(finding.get("kind"), finding.get("group_id"))
-            else of_topic() or (common() if is_of_topic else None)
-        )
-        named: dict[str, str | None] = {"owner": None, "tier": None} if is_of_topic else {}
-        if rule:
-            named = {"owner": rule.owner, "tier": rule.tier}
-        return {**named, "channel": self.channel_of(rule)}
-
-    def channels_of(self, finding: Mapping[str, Any]) -> tuple[str, ...]:
-        """The channels for a row of `findings`. What groups share is sent to the channels of all their owners."""
-        channels = [self.values_of(finding)["channel"]]
-        if is_shared(finding.get("kind"), finding.get("group_id")) and self.rules:
-            facts, topic = evidence_of(finding), finding.get("topic")
-            named: list[str] = facts.get("groups") or []
-            rules = [owner_of(self.rules, group_id, topic) for group_id in named]
-            channels = [self.channel_of(rule) for rule in rules]
-            if len(named) != facts.get("groups_affected"):  # then others may have any owner
-                channels += [self.channel] if self.channel else [rule.channel for rule in self.rules]
-        return tuple(channel for channel in dict.fromkeys(channels) if channel is not None)
-
-    def warnings(self) -> Iterator[str]:
-        """A sentence if some findings are sent to nobody although others are sent."""
-        if self.channel is None and any(rule.channel for rule in self.rules):
-            yield (
-                "notifications.channel is not set: findings that no single owner has, such as those about groups of "
-                "several owners or about a whole cluster, are sent to nobody"
-            )
-
-    def _common(self, groups: Iterable[str], topic: str | None) -> OwnerRule | None:
-        """The rule for several groups; None if they have different owners or channels, or if one has none."""
-        rules = (owner_of(self.rules, group_id, topic) for group_id in groups)
-        first = next(rules, None)
-        if first is None:
-            return None
-        same = (first.owner, self.channel_of(first))
-        return first if all(rule and (rule.owner, self.channel_of(rule)) == same for rule in rules) else None
-
-
-def evidence_of(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """The evidence of a finding; empty if it is not readable."""
-    try:
-        found = json.loads(finding.get("evidence") or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def all_groups(facts: Mapping[str, Any]) -> list[str]:
-    """The groups that the evidence of a finding names; none if it does not name all of them."""
-    groups: list[str] = facts.get("groups") or []
-    return groups if len(groups) == facts.get("groups_affected") else []
-
-
-NO_OWNERS = Owners()
 
 
 class Silence(Section):
@@ -263,8 +151,9 @@ class ChannelConfig(Section):
 class NotificationsConfig(Section):
     """Which findings are sent, and where, if their owner has no channel."""
 
-    channel: str | None = None
-    """The `[channels.X]` for findings whose owner is unknown or has no channel. If unset, they are not sent."""
+    channel: ChannelNames = ()
+    """The `[channels.X]`, one or a list, for findings whose owner is unknown or has no channel. If unset, they are not
+    sent."""
     report_url: Annotated[str, AfterValidator(_web_url)] | None = None
     """Where people find the report; messages have this link."""
     max_age_ms: DurationMs = Field(default=DAY_MS, alias="max_age")
@@ -278,4 +167,20 @@ def unknown_channel(
     """The key of the first setting that names a channel which does not exist; None if all of them exist."""
     named = {f"owners[{n}].channel": rule.channel for n, rule in enumerate(owners)}
     named["notifications.channel"] = notifications.channel
-    return next((key for key, name in named.items() if name is not None and name not in channels), None)
+    return next((key for key, names in named.items() if {*names} - channels.keys()), None)
+
+
+def unheard(
+    owners: Sequence[OwnerRule], notifications: NotificationsConfig, channels: Mapping[str, ChannelConfig]
+) -> Iterator[str]:
+    """A sentence for each channel that nothing is sent to, and for each owner of whom warnings are sent to nobody."""
+    used = {*notifications.channel, *(name for rule in owners for name in rule.channel)}
+    for name in channels:
+        if name not in used:
+            yield f"channels.{name}: nothing is sent there, because neither [[owners]] nor [notifications] names it"
+    for number, rule in enumerate(owners):
+        if rule.channel and all(channels[name].severity == "critical" for name in rule.channel):
+            yield (
+                f"owners[{number}].channel: takes only critical findings, so warnings about what {rule.owner} owns are "
+                "sent to nobody; a list can name a channel for these, too"
+            )

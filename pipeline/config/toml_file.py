@@ -177,6 +177,8 @@ def _in_words(found: Mapping[str, Any], model: type[BaseModel]) -> str:
         close = difflib.get_close_matches(str(name), _keys_of(model, table), n=1)
         return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
     # For other types, pydantic's own message is used: it may name Python types, but never the value.
+    if found["type"] == "tuple_type" and len(found["loc"]) == 1:
+        return f"must be a list of tables: begin each with [[{found['loc'][-1]}]]"
     words: str = _IN_WORDS.get(found["type"]) or found["msg"]
     return words.format_map(found.get("ctx", {}))
 

@@ -24,7 +24,7 @@ from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
-from pipeline.config.notify import NO_OWNERS, Owners
+from pipeline.config.owners import NO_OWNERS, Owners
 from pipeline.config.slo import SloConfig
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog

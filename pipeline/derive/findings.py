@@ -18,7 +18,7 @@ from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
 from pipeline.analytics.findings.words.kinds import with_words
 from pipeline.common.finding_kinds import SHARED
-from pipeline.config.notify import NO_OWNERS, Owners
+from pipeline.config.owners import NO_OWNERS, Owners
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.judged import snapshots_judged, subjects_judged

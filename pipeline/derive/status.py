@@ -21,7 +21,7 @@ from pipeline.analytics.status.partition_status import (
     PLAIN_ROWS,
     partition_status,
 )
-from pipeline.config.notify import NO_OWNERS, Owners
+from pipeline.config.owners import NO_OWNERS, Owners, in_a_column
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
@@ -52,11 +52,11 @@ def keep_status(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConf
 def _owned(groups: DataFrame, owners: Owners) -> DataFrame:
     """The groups with whose they are, by the rules that name no topic."""
     of_groups = [
-        (rule.group, Owned(rule.owner, rule.tier, owners.channel_of(rule)))
+        (rule.group, Owned(rule.owner, rule.tier, in_a_column(owners.channels_of_rule(rule))))
         for rule in owners.rules
         if rule.group is not None and rule.topic is None
     ]
-    return with_owner(groups, of_groups, Owned(channel=owners.channel))
+    return with_owner(groups, of_groups, Owned(channel=in_a_column(owners.channels)))
 
 
 def statuses(

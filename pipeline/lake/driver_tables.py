@@ -27,7 +27,7 @@ from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.lake.predicates import of_cluster
+from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
 from pipeline.tables import SNAPSHOT_AT, Table
 
@@ -87,10 +87,10 @@ class DriverTables:
         with _errors(table):
             found = self._open(table)
             if not are_few:
-                (count,) = _selected(found, f"count(*) FROM rows WHERE {_for_datafusion(where)}")[0].to_pylist()
+                (count,) = _selected(found, f"count(*) FROM rows WHERE {for_datafusion(where)}")[0].to_pylist()
                 if count >= MANY_ROWS:
                     return None
-            rows = _selected(found, f"{columns} FROM rows WHERE {_for_datafusion(where)} LIMIT {MANY_ROWS}")
+            rows = _selected(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {MANY_ROWS}")
             return rows.cast(_schema(found, names)) if rows.num_rows < MANY_ROWS else None
 
     def query(self, text: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ class DriverTables:
             with _errors(table):
                 asked.register(table.name, self._open(table))
         with _errors(tables[0]):
-            found: list[dict[str, Any]] = _rows(asked, _for_datafusion(text)).to_pylist()
+            found: list[dict[str, Any]] = _rows(asked, for_datafusion(text)).to_pylist()
         return found
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
@@ -109,13 +109,13 @@ class DriverTables:
             at_ms = rows["snapshot_id"].cast(pa.timestamp("ms", "UTC"))
             rows = rows.append_column(SNAPSHOT_AT.name, at_ms.cast(pa.timestamp("us", "UTC")))
         with self._committing(table) as found:
-            write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=_for_datafusion(where))
+            write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=for_datafusion(where))
             _compact(found, table, rows)
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, none if there are no such rows."""
         with self._committing(table) as found:
-            found.delete(_for_datafusion(where))
+            found.delete(for_datafusion(where))
 
     def vacuum(self, table: Table) -> int:
         """Deletes files that no version of the last week, or of the table's own longer retention, needs."""
@@ -142,7 +142,7 @@ class DriverTables:
                 streamed_exec=False,  # so that the source's smallest and greatest values limit which files are read
             ).when_not_matched_insert(values)
             if update_if:
-                merger = merger.when_matched_update(values, _for_datafusion(update_if))
+                merger = merger.when_matched_update(values, for_datafusion(update_if))
             done = merger.execute()
             _compact(found, table, rows)
             return done["num_target_rows_inserted"], done["num_target_rows_updated"]
@@ -172,8 +172,6 @@ class DriverTables:
 
 _LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
 """The messages of delta-rs, in errors of several types, about a table with a feature that it does not support."""
-_LITERAL = re.compile(r"(?P<type>TIMESTAMP)?'(?P<text>(?:[^'\\]|\\.)*)'", re.DOTALL)
-"""A text or an instant in Spark SQL."""
 
 
 class _AbsentError(LakeError):
@@ -275,19 +273,6 @@ def _arrow_value(value: Any, of: DataType) -> Any:
     if isinstance(of, TimestampType):
         return value.astimezone(UTC)  # Spark returns instants without a zone, in the time zone of the process
     return value
-
-
-def _for_datafusion(predicate: str) -> str:
-    """A predicate of Spark SQL for DataFusion.
-
-    DataFusion knows no backslash escapes in a text, and compares a timestamp literal with a column only if it is cast.
-    """
-    return _LITERAL.sub(_literal_for_datafusion, predicate)
-
-
-def _literal_for_datafusion(found: re.Match[str]) -> str:
-    text = re.sub(r"\\(.)", r"\1", found["text"], flags=re.DOTALL).replace("'", "''")
-    return f"""arrow_cast('{text}', 'Timestamp(Microsecond, Some("UTC"))')""" if found["type"] else f"'{text}'"
 
 
 def _delta_schema(table: Table) -> Schema:

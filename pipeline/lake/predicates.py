@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from datetime import date
@@ -11,6 +12,8 @@ from typing import TypeVar
 from pipeline.common.epoch import DAY_MS, HOUR_MS, utc, utc_date
 
 K = TypeVar("K", bound=Hashable)
+_LITERAL = re.compile(r"(?P<type>TIMESTAMP)?'(?P<text>(?:[^'\\]|\\.)*)'", re.DOTALL)
+"""A text or an instant in Spark SQL."""
 
 
 def quoted(text: str) -> str:
@@ -21,6 +24,19 @@ def quoted(text: str) -> str:
 def instant_literal(epoch_ms: int) -> str:
     """An instant as an SQL literal."""
     return f"TIMESTAMP'{utc(epoch_ms).isoformat()}'"
+
+
+def for_datafusion(predicate: str) -> str:
+    """A predicate of Spark SQL for DataFusion.
+
+    DataFusion knows no backslash escapes in a text, and compares a timestamp literal with a column only if it is cast.
+    """
+    return _LITERAL.sub(_literal_for_datafusion, predicate)
+
+
+def _literal_for_datafusion(found: re.Match[str]) -> str:
+    text = re.sub(r"\\(.)", r"\1", found["text"], flags=re.DOTALL).replace("'", "''")
+    return f"""arrow_cast('{text}', 'Timestamp(Microsecond, Some("UTC"))')""" if found["type"] else f"'{text}'"
 
 
 def one_of(column: str, values: Iterable[str | int]) -> str:

@@ -32,7 +32,7 @@ class Missed(NamedTuple):
     target: float
     attainment: float
     budget_left: float | None
-    channel: str | None
+    channels: tuple[str, ...]
 
 
 class Trouble(NamedTuple):
@@ -94,7 +94,7 @@ class Digest:
         return replace(
             self,
             findings=tuple(f for f in self.findings if channel in f.channels),
-            missed=tuple(missed for missed in self.missed if missed.channel == channel),
+            missed=tuple(missed for missed in self.missed if channel in missed.channels),
         )
 
 
@@ -114,9 +114,9 @@ def digest_of(
 
 
 def _missed(row: Row, config: Config) -> Missed:
-    channel = config.responsible().values_of({"group_id": row["group_id"], "topic": None})["channel"]
-    values = {name: row[name] for name in Missed._fields if name != "channel"}
-    return Missed(**values, channel=channel)
+    channels = config.responsible().channels_of({"group_id": row["group_id"], "topic": None})
+    values = {name: row[name] for name in Missed._fields if name != "channels"}
+    return Missed(**values, channels=channels)
 
 
 def title(digest: Digest) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pipeline.common.finding_kinds import is_shared
 from pipeline.config import Config
-from pipeline.config.notify import evidence_of
+from pipeline.config.owners import evidence_of
 from pipeline.tables import SEVERITIES
 
 OPENED, RESOLVED = "opened", "resolved"

@@ -95,7 +95,7 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
         ("Topic", finding.topic),
         ("Partitions", ", ".join(map(str, finding.partitions))),
         ("Owner", owner_in_words(finding.owner, finding.tier)),
-        ("Messages go to", finding.channel and f"channel {finding.channel}"),
+        ("Messages go to", finding.channel and _channels(finding.channel)),
         ("Finding", finding.finding_id),
     ]
     yield from _table(("", ""), [(name, value) for name, value in facts if value])
@@ -145,7 +145,7 @@ def _whose(group: Group) -> str:
     """The owner of a group, and the channel that messages about it go to; empty if neither is known."""
     owner = owner_in_words(group.owner, group.tier)
     sentences = [f"Owner: {owner}."] if owner else []
-    sentences += [f"Messages go to channel {group.channel}."] if group.channel else []
+    sentences += [f"Messages go to {_channels(group.channel)}."] if group.channel else []
     return escaped(" ".join(sentences))
 
 
@@ -213,3 +213,7 @@ def escaped(text: str) -> str:
     quiet = _MENTION.sub("@\N{ZERO WIDTH SPACE}", marked)
     plain = "".join(_AS_ENTITIES.get(character, character) for character in quiet)
     return _LINK.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
+def _channels(names: str) -> str:
+    return f"{'channels' if ',' in names else 'channel'} {names}"

@@ -51,8 +51,8 @@ FINDINGS = Table(
             "channel",
             STRING,
             (
-                "the [channels.X] that messages about it go to, as configured when the row was last written: that of "
-                "the same rule, else that of [notifications]; NULL = none are sent"
+                "the [channels.X] that messages about it go to, as configured when the row was last written: those of "
+                "the same rule, else those of [notifications]; several are separated by commas; NULL = none are sent"
             ),
         ),
         ("first_seen", TIMESTAMP, "the first snapshot with the problem"),

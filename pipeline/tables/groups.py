@@ -99,8 +99,8 @@ GROUP_STATUS = Table(
             "channel",
             STRING,
             (
-                "the [channels.X] that messages about it go to: that of the same rule, else that of [notifications]; "
-                "NULL = none are sent"
+                "the [channels.X] that messages about it go to: those of the same rule, else those of [notifications]; "
+                "several are separated by commas; NULL = none are sent"
             ),
         ),
         ("members", LONG, "number of members to which partitions are assigned"),

@@ -12,7 +12,8 @@ import pytest
 from pipeline.common.errors import ConfigError
 from pipeline.common.finding_kinds import KINDS
 from pipeline.config import Config
-from pipeline.config.notify import PAGERDUTY_URL, OwnerRule, Owners, Silence, is_web_url, owner_of
+from pipeline.config.notify import PAGERDUTY_URL, Silence, is_web_url
+from pipeline.config.owners import OwnerRule, Owners, owner_of
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CHAT = '[channels.chat]\ntype = "webhook"\nurl = "http://host"\n'
@@ -94,7 +95,7 @@ def test_settings_have_defaults(load: Load) -> None:
     )
     pager = config.channels["pager"]
     assert (pager.address, pager.severity, pager.timeout_ms) == (PAGERDUTY_URL, "warning", 10_000)
-    assert (config.notifications.channel, config.notifications.max_age_ms) == (None, 86_400_000)
+    assert (config.notifications.channel, config.notifications.max_age_ms) == ((), 86_400_000)
     empty = load(SMALLEST)
     assert (empty.owners, empty.silences, empty.channels) == ((), (), {})
 
@@ -112,9 +113,31 @@ def test_settings_have_defaults(load: Load) -> None:
         ('[[owners]]\ngroup = "a"\nownr = "a"\nowner = "b"', "owners[0].ownr: unknown key; did you mean owner?"),
         (
             f'{CHAT}[[owners]]\ngroup = "a"\nowner = "a"\n[[owners]]\ngroup = "b"\nowner = "b"\nchannel = "hunter2"',
-            "owners[1].channel must be the name of a table [channels.X]",
+            "owners[1].channel must be the name of a table [channels.X], of which there are: chat",
         ),
-        ('[notifications]\nchannel = "no"', "notifications.channel must be the name of a table [channels.X]"),
+        (
+            '[notifications]\nchannel = "hunter2"',
+            "notifications.channel must be the name of a table [channels.X], of which there are: none",
+        ),
+        (
+            f'{CHAT}[notifications]\nchannel = ["chat", "hunter2"]',
+            "notifications.channel must be the name of a table [channels.X], of which there are: chat",
+        ),
+        ('[owners]\ngroup = "a"\nowner = "a"', "owners: must be a list of tables: begin each with [[owners]]"),
+        ('[[owners]]\ngroup = "a"\nowner = "a"\nchannel = [1]', "owners[0].channel[0]: must be text"),
+        ('[[owners]]\ngroup = "a"\nowner = "a"\nchannel = 1', "owners[0].channel: must be a list"),
+        (
+            '[[owners]]\ngroup = "*-batch"\nowner = "a"',
+            "owners[0].group: is not a regular expression: nothing to repeat at position 0; any text is .*",
+        ),
+        (
+            '[[owners]]\ngroup = "a{99999999999}"\nowner = "a"',
+            "owners[0].group: is not a regular expression: a repeat or a nesting is too large",
+        ),
+        (
+            f'[[owners]]\ngroup = "{"(" * 2_000 + ")" * 2_000}"\nowner = "a"',
+            "owners[0].group: is not a regular expression: a repeat or a nesting is too large",
+        ),
         ('[notifications]\nreport_url = "/r.html"', "notifications.report_url: must be a URL with http or https"),
         ('[[silences]]\ngroup = "a"', "silences[0].reason: is required"),
         ('[[silences]]\nreason = "r"', "silences[0]: must have cluster, group, topic or kind"),
@@ -220,10 +243,10 @@ def test_secrets_come_from_the_environment_and_are_not_shown(load: Load, caplog:
 
 
 @pytest.mark.parametrize(
-    ("channel", "default", "warned"), [("chat", None, True), ("chat", "chat", False), (None, None, False)]
+    ("channel", "default", "warned"), [(("chat",), (), True), ("chat", ("chat",), False), ((), (), False)]
 )
 def test_findings_that_go_to_nobody_although_others_are_sent_are_a_warning(
-    channel: str | None, default: str | None, warned: bool
+    channel: Any, default: tuple[str, ...], warned: bool
 ) -> None:
     owners = Owners([OwnerRule(group="a", owner="A", channel=channel)], default)
     assert ["notifications.channel" in warning for warning in owners.warnings()] == [True] * warned
@@ -236,11 +259,11 @@ def shared(*groups: str, kind: str = "deleted_unread", affected: int | None = No
 
 OWNED = Owners(
     [
-        OwnerRule(group="^payments-", owner="payments", channel="pager"),
+        OwnerRule(group="^payments-", owner="payments", channel=("pager", "pay")),
         OwnerRule(group="^web-", owner="web"),
         OwnerRule(topic="^clicks", owner="clicks", channel="low"),
     ],
-    "chat",
+    ("chat",),
 )
 
 
@@ -248,10 +271,12 @@ OWNED = Owners(
     ("finding", "owner", "channels"),
     [
         pytest.param(
-            shared("payments-1", "payments-2"), "payments", ("pager",), id="the rule of the groups is the first"
+            shared("payments-1", "payments-2"), "payments", ("pager", "pay"), id="the rule of the groups is the first"
         ),
-        pytest.param(shared("payments-1", "junk", "web-1"), "clicks", ("pager", "low", "chat"), id="several owners"),
-        pytest.param(shared("payments-1", affected=2000), "clicks", ("pager", "chat"), id="not all are named"),
+        pytest.param(
+            shared("payments-1", "junk", "web-1"), "clicks", ("pager", "pay", "low", "chat"), id="several owners"
+        ),
+        pytest.param(shared("payments-1", affected=2000), "clicks", ("pager", "pay", "chat"), id="not all are named"),
         pytest.param(shared("payments-1", kind="recreated_topic"), "clicks", ("low",), id="the topic is the cause"),
         pytest.param({"kind": "no_progress", "group_id": "web-1", "topic": "t"}, "web", ("chat",), id="of a group"),
     ],
@@ -261,11 +286,39 @@ def test_what_groups_share_is_sent_to_all_of_their_owners(
 ) -> None:
     assert OWNED.values_of(finding)["owner"] == owner
     assert OWNED.channels_of(finding) == channels
+    assert OWNED.values_of(finding)["channel"] == ", ".join(channels)
 
 
 def test_what_does_not_name_all_groups_is_sent_to_everybody_if_there_is_no_default() -> None:
     owners = Owners(OWNED.rules)
-    assert owners.channels_of(shared("payments-1", affected=2000)) == ("pager", "low")
+    assert owners.channels_of(shared("payments-1", affected=2000)) == ("pager", "pay", "low")
+
+
+UNHEARD = "channels.b: nothing is sent there, because neither [[owners]] nor [notifications] names it"
+DEAF = (
+    "owners[0].channel: takes only critical findings, so warnings about what A owns are sent to nobody; a list can "
+    "name a channel for these, too"
+)
+
+
+@pytest.mark.parametrize(
+    ("severity", "of_owner", "default", "warned"),
+    [
+        ("critical", '["a", "b"]', "a", []),
+        ("critical", '"b"', "a", []),
+        ("warning", '"a"', "b", []),
+        ("warning", '"a"', "a", [UNHEARD]),
+        ("critical", '"a"', "b", [DEAF]),
+        ("critical", '["a"]', "a", [UNHEARD, DEAF]),
+    ],
+)
+def test_settings_by_which_nobody_hears_of_something_are_warnings(
+    load: Load, severity: str, of_owner: str, default: str, warned: list[str]
+) -> None:
+    channel = 'type = "webhook"\nurl = "http://host"\n'
+    text = f'[channels.a]\n{channel}severity = "{severity}"\n[channels.b]\n{channel}'
+    text += f'[[owners]]\ngroup = "a"\nowner = "A"\nchannel = {of_owner}\n[notifications]\nchannel = "{default}"\n'
+    assert load(SMALLEST + text).warnings() == warned
 
 
 @pytest.mark.parametrize(

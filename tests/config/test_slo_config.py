@@ -47,6 +47,7 @@ NOT_AN_OBJECTIVE = 'slo.x.objective: must be a column and a limit, such as "cons
             for text in (
                 *("", "consumer_age_ms", "consumer_age_ms > 5", "consumer_age_ms < 1m", "consumer_age_ms < -1"),
                 *("consumer_age_ms < 5 OR true", "consumer_lag < 9223372036854775808", "consumer_lag < ٣"),
+                *("consumer_lag < 60_", "consumer_lag < 1__0", f"consumer_lag < {'9' * 5_000}"),
             )
         ),
         (

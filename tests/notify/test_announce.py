@@ -160,9 +160,7 @@ def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_nothing_is_sent_if_the_table_cannot_say_so(
-    lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_sent_if_the_table_cannot_say_so(lake: Lake, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each run would send everything again."""
     keep(lake, finding())
 
