@@ -94,6 +94,8 @@ def parser(
         examples = examples.replace("production.toml", f"production.toml{_EXAMPLE_RECORDING}").replace(
             "east", "incident-7"
         )
+    if selection:
+        examples = examples.replace(_LAST_EXAMPLE, f"{_EXAMPLE_INCIDENT}{_LAST_EXAMPLE}")
     result = plain_parser(job, description, examples)
     result.set_defaults(at=None)
     if at:
@@ -161,12 +163,14 @@ def _add_every(command: argparse.ArgumentParser) -> None:
 
 _EXAMPLE_AT = " --at 2026-01-31T12:05:00Z"
 _EXAMPLE_RECORDING = " --recording recordings/7"
+_EXAMPLE_INCIDENT = "  ./spark-submit.sh {job} --config conf/production.toml --incident 4f6d0c1e9ab2\n"
+_LAST_EXAMPLE = "  ./spark-submit.sh --master"
 _SEE_FAIL_ON = ", see --fail-on"
 _EXAMPLES = f"""\
 examples:
   ./spark-submit.sh {{job}} --config conf/production.toml
   ./spark-submit.sh {{job}} --config conf/production.toml --cluster east{_EXAMPLE_AT}
-  ./spark-submit.sh --master 'local[4]' --driver-memory 4g -- {{job}} --config conf/production.toml
+{_LAST_EXAMPLE} 'local[4]' --driver-memory 4g -- {{job}} --config conf/production.toml
 
 exit status: 0 done, even if another run did it first; 1 failed{_SEE_FAIL_ON}; 2 wrong arguments or config
 """

@@ -19,7 +19,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         choices=("html", "json", "csv", "markdown"),
         default="html",
         help="html: the page (the default); json: everything on the page; csv: every partition at the newest snapshot; "
-        "markdown: a text for a post-mortem",
+        "markdown: the report as text (for a post-mortem of one problem, use --incident)",
     )
     command.add_argument(
         "--incident",
@@ -28,7 +28,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         const=True,
         metavar="FINDING_ID",
         help="a page about one finding, and beside it a text for a post-mortem (.md): its group, what happened to it "
-        "before, during and after the finding, and what to do. The first digits of the id are enough. Without an id: "
+        "before, during and after the finding, and what to do. Six digits of the id or more are enough. Without an id: "
         "the same about the groups and the time that --group, --from and --to name",
     )
     command.add_argument(

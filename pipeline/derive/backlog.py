@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile, pairwise, takewhile
+from itertools import accumulate, dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.forecasts.weeks import LATEST_MS, first_of_hours, spans_of
@@ -15,17 +15,15 @@ from pipeline.analytics.keys import SNAPSHOT
 from pipeline.common.epoch import HOUR_MS, utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake, further_back, of_cluster, of_snapshots, one_of
-from pipeline.lake.ledger import COMPLETE, rows_of_snapshot
+from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import (
     CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
     COMPUTED,
     GROUP_MEMBERS,
-    LOG_INDEX,
     READABLE,
     SNAPSHOTS,
     WATERMARKS,
-    Table,
 )
 
 JOB = "lag"
@@ -35,6 +33,9 @@ REMOVED = "lag removed"
 DONE = (JOB, PASSED_OVER, REMOVED)
 MAX_LOOKBACK = 10
 """The most snapshots to look back for a complete one: a partial one may lack a group whose values carry over."""
+MOST_ROWS = 5_000_000
+"""The most rows of several snapshots that are computed together: after a long outage of a large cluster, more would not
+fit into memory."""
 FEWEST_APART = 3
 """Between fewer snapshots, log start, which moves by whole segments, shows no speed."""
 
@@ -169,16 +170,15 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
 
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
-    """The backlog of a cluster, with at most `most` snapshots in its batch."""
-    head = f"SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE {of_cluster(cluster)}"
-    through = lake.query(head, LOG_INDEX)[0]["through"]
+    """The backlog of a cluster, with at most `most` snapshots in its batch, and MOST_ROWS if it has several."""
+    through = Index.head(lake, cluster)
     around = _around_the_first_due(lake, cluster, most, through)
     first_due = [row["snapshot_id"] for row in around if row["has_lag"] is None][:most]
     spans = spans_of(first_due[0], first_due[-1]) if first_due else []
     described = _described(lake, cluster, [row["snapshot_id"] for row in around], spans)
     found = [(described[row["snapshot_id"]], row["has_lag"]) for row in around if row["snapshot_id"] in described]
     due = list(dropwhile(lambda pair: pair[1] is not None, found))
-    batch = [snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])]
+    batch = _as_many_as_fit([snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])])
     # A snapshot that was passed over is not used: neither values that carry over nor the growth of logs come from it.
     before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
     earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
@@ -186,6 +186,12 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     due_in_all, newest = (around[0]["due"], around[0]["newest"]) if around else (0, None)
     weeks = first_of_hours(described.keys() - {*ids}, spans)
     return Backlog(batch, before[::-1][:MAX_LOOKBACK], index, due_in_all > len(batch), newest, weeks, earlier)
+
+
+def _as_many_as_fit(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """The first snapshots, which have at most MOST_ROWS together; at least one."""
+    sums = accumulate(snapshot.rows for snapshot in snapshots)
+    return [s for number, (s, rows) in enumerate(zip(snapshots, sums, strict=True)) if number == 0 or rows <= MOST_ROWS]
 
 
 _AROUND_THE_FIRST_DUE = """
@@ -255,22 +261,26 @@ def _described(
 
     Those that readers may not see are left out. All are read at once: so earlier weeks cost no query.
     """
-
-    def rows_of(table: Table) -> Column:
-        return F.coalesce(F.element_at("rows", table.name), F.lit(0))
-
-    columns = {
-        "commits": rows_of(COMMITTED_OFFSETS),
-        "ends": rows_of(WATERMARKS),
-        "members": rows_of(GROUP_MEMBERS),
-        "positions": rows_of(CLIENT_POSITIONS),
-        "rows": rows_of_snapshot(),
-        "groups": F.coalesce(F.element_at("expected", "groups"), "groups", F.lit(0)),
-        "unread": F.array_distinct(F.coalesce(F.transform("errors", lambda error: error["what"]), F.array())),
-    }
     of_spans = " OR ".join(f"(snapshot_id >= {first} AND snapshot_id < {end})" for first, end in spans) or "false"
     of_weeks = f"{of_cluster(cluster)} AND snapshot_id % {HOUR_MS} < {LATEST_MS} AND ({of_spans})"
     where = f"({of_snapshots(cluster, snapshot_ids)}) OR ({of_weeks})"
-    rows = lake.read_where(SNAPSHOTS, where).where(F.col("status").isin(*READABLE))
-    found = rows.withColumns(columns).select(*Snapshot._fields).collect()
-    return {row["snapshot_id"]: Snapshot(*row) for row in found}
+    rows = lake.query(f"SELECT * FROM {{snapshots}} WHERE {one_of('status', READABLE)} AND ({where})", SNAPSHOTS)
+    return {row["snapshot_id"]: _of_the_ledger(row) for row in rows}
+
+
+def _of_the_ledger(row: Mapping[str, Any]) -> Snapshot:
+    # The driver reads a map as a list of pairs.
+    rows, expected = (dict(row[name] or {}) for name in ("rows", "expected"))
+    return Snapshot(
+        snapshot_id=row["snapshot_id"],
+        run_id=row["run_id"],
+        status=row["status"],
+        commits=rows.get(COMMITTED_OFFSETS.name, 0),
+        ends=rows.get(WATERMARKS.name, 0),
+        members=rows.get(GROUP_MEMBERS.name, 0),
+        positions=rows.get(CLIENT_POSITIONS.name, 0),
+        rows=sum(rows.values()),
+        groups=next((n for n in (expected.get("groups"), row["groups"]) if n is not None), 0),
+        unread=[*dict.fromkeys(error["what"] for error in row["errors"] or [])],
+        schedule_ms=row["schedule_ms"],
+    )

@@ -174,9 +174,8 @@ def _compute_batch(
     rows_due = sum(s.rows for s in batch)
     expect_rows(lake.spark, rows_due)
     ids = [s.snapshot_id for s in batch]
-    seen = backlog.index.watermarks(ids)
-    if rows_due < MANY_ROWS:  # few rows are kept for the five steps that read them; many rows are read again each time
-        seen = lake.computed(seen)
+    # Few rows are kept for the five steps that read them; many rows are read again each time.
+    seen = backlog.index.watermarks(ids, once=rows_due < MANY_ROWS)
     try:
         if gone := _derive(lake, cluster, backlog, seen, clock, settings):
             for table, snapshots in gone.items():

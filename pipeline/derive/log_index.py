@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
 from pipeline.common.errors import LakeError
-from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster, one_of
+from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
 log = logging.getLogger(__name__)
@@ -52,25 +52,29 @@ class Index:
     @classmethod
     def while_running(cls, lake: Lake, cluster: str, snapshot_id: int) -> Index:
         """The index up to a snapshot that is still running, whose watermarks have landed."""
-        through = cls.head(lake, cluster).collect()[0]["through"]
+        through = cls.head(lake, cluster)
         if snapshot_id <= (through or 0):
             return cls(lake, cluster, (), through)
         # A predicate of the read itself, so that only the files of newer snapshots are opened.
         is_newer = f"snapshot_id > {through or 0} AND snapshot_id <= {snapshot_id}"
-        newer = lake.read_where(SNAPSHOTS, f"{of_cluster(cluster)} AND {one_of('status', READABLE)} AND {is_newer}")
-        rows = newer.select("snapshot_id").orderBy(F.col("snapshot_id").desc()).limit(LONGEST_TAIL).collect()
+        where = f"{of_cluster(cluster)} AND {one_of('status', READABLE)} AND {is_newer}"
+        newest = f"SELECT snapshot_id FROM {{snapshots}} WHERE {where} ORDER BY snapshot_id DESC LIMIT {LONGEST_TAIL}"
+        rows = lake.query(newest, SNAPSHOTS)
         tail = {r["snapshot_id"] for r in rows} | {snapshot_id}
         return cls(lake, cluster, sorted(tail), through, snapshot_id)
 
     @staticmethod
-    def head(lake: Lake, cluster: str) -> DataFrame:
-        """One row: `through`, the newest snapshot that the index was written from; NULL if there is no index."""
-        rows = lake.read_cluster(LOG_INDEX, cluster, "through_snapshot_id")
-        return rows.agg(F.max("through_snapshot_id").alias("through"))
+    def head(lake: Lake, cluster: str) -> int | None:
+        """The newest snapshot that the index was written from; None if there is no index."""
+        head = f"SELECT max(through_snapshot_id) AS through FROM {{log_index}} WHERE {of_cluster(cluster)}"
+        through: int | None = lake.query(head, LOG_INDEX)[0]["through"]
+        return through
 
-    def watermarks(self, batch: Sequence[int]) -> DataFrame:
-        """The watermarks of the tail and of a batch."""
-        return self.lake.read_snapshots(WATERMARKS, self.cluster, sorted({*self.tail, *batch}))
+    def watermarks(self, batch: Sequence[int], *, once: bool = False) -> DataFrame:
+        """The watermarks of the tail and of a batch; `once`: they are computed only once for several queries."""
+        where = of_snapshots(self.cluster, sorted({*self.tail, *batch}))
+        found = self.lake.read_few_or_many(WATERMARKS, where)
+        return (self.lake.computed_once(found) if once else found).frame(self.lake.spark, WATERMARKS.schema)
 
     def rulers(self, batch: Sequence[int], watermarks: DataFrame) -> DataFrame:
         """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.
@@ -105,7 +109,7 @@ class Index:
 
     def _check_unchanged(self) -> None:
         # Few rows are computed before the commit starts, and another job may have written the index since then.
-        if self.head(self.lake, self.cluster).collect()[0]["through"] != self.through:
+        if self.head(self.lake, self.cluster) != self.through:
             raise LakeError(REWRITTEN)
 
     def _known(self) -> DataFrame:

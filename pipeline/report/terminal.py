@@ -58,10 +58,10 @@ _PARTITION_HEADINGS = (
     "AGE",
     "HEADROOM",
     "FETCHER-LAG",
-    "STATUS",
+    "OFFSETS",
     "CLUSTER",
 )
-_PARTITION_NUMBERS = set(_PARTITION_HEADINGS) - {"GROUP", "TOPIC", "CLIENT-ID", "HOST", "STATUS", "CLUSTER"}
+_PARTITION_NUMBERS = set(_PARTITION_HEADINGS) - {"GROUP", "TOPIC", "CLIENT-ID", "HOST", "OFFSETS", "CLUSTER"}
 
 
 def format_groups(groups: Sequence[Group]) -> str:

@@ -54,6 +54,7 @@ SCENARIOS: dict[str, Scenario] = {
     "partial ones": (ALL | {4: "partial", 5: "partial"}, [1, 2, 3, 4, 5], None),
     "three to do": (ALL, [1, 2, 3], None),
     "one was passed over": (ALL, [1, 2, 3, 4], 2),
+    "three rows and two": (dict.fromkeys(range(1, 6), "complete"), [1, 2], None),
     "one is running": (ALL | {7: "running"}, [], 4),
 }
 """Each scenario is a separate cluster in one lake."""
@@ -153,6 +154,18 @@ def test_the_rows_that_are_read_are_those_of_the_batch_and_of_the_largest_snapsh
     batch = [found.batch[0]._replace(rows=rows) for rows in (5, 6)]
     assert replace(found, batch=batch, before=before).most_rows == 5 + 6 + 1_000
     assert replace(found, batch=batch, before=[]).most_rows == 5 + 6
+
+
+@pytest.mark.parametrize(
+    ("most", "ids", "has_more"), [(9, [3, 4, 5], False), (8, [3, 4, 5], False), (7, [3, 4], True), (1, [3], True)]
+)
+def test_more_rows_than_fit_into_memory_are_left_to_the_next_batch(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int, ids: list[int], has_more: bool
+) -> None:
+    """Snapshots with an odd id have three rows, the others two. A single snapshot is not divided."""
+    monkeypatch.setattr(backlog, "MOST_ROWS", most)
+    found = known(lake, "three rows and two")
+    assert ([s.snapshot_id for s in found.batch], found.has_more) == (ids, has_more)
 
 
 def test_the_look_back_is_limited(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from jobs.session import Job
 from pipeline.common.errors import LakeError
 from pipeline.config import Config
 from pipeline.lake import Lake
-from pipeline.notify import announce
+from pipeline.notify import announce, send_digest
+from pipeline.notify.digest import Digest
 from tests.conftest import ROOT
-from tests.helpers.findings import Receiver, config_of
+from tests.helpers.findings import NOW, Receiver, config_of
 from tests.helpers.network import HOST, free_port
 
 NO_SESSION = cast("SparkSession", None)
@@ -136,5 +137,40 @@ def test_a_run_sends_messages_after_the_report_and_before_it_maintains(monkeypat
     steps: list[Any] = []
     monkeypatch.setattr(cli, "run", lambda _, __, *all_steps, load: steps.extend(all_steps) or 0)
     assert run.main([]) == 0
-    assert steps[2:4] == [report.step, notify.step]
+    assert steps[2:4] == [report.step_of_run, notify.step]
     assert isinstance(steps[4], maintain.Daily)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (LakeError("findings: cannot be read"), "findings: cannot be read"),
+        (KeyError("x"), "unexpected KeyError: 'x' (--verbose logs where)"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_an_error_and_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, why: str
+) -> None:
+    def failing(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(report, "step", failing)
+    with caplog.at_level(logging.INFO):
+        assert report.step_of_run(NO_SESSION, cast("Job", None)) == 1
+    assert [record.getMessage() for record in caplog.records] == [f"the report is not written: {why}"]
+
+
+@pytest.mark.usefixtures("no_lake")
+def test_a_digest_that_cannot_be_written_is_still_sent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, load: Load, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    page = tmp_path / "file" / "digest.html"
+    empty = Digest(NOW, NOW, (), (), {})
+    monkeypatch.setattr(send_digest, "read_digest", lambda *_: empty)
+    with Receiver().serving() as receiver:
+        config = config_of(load, hook(receiver.url))
+        assert notify.digest_step(NO_SESSION, job(config), 1_000, page) == 1
+    assert [content["event"] for content in receiver.contents] == ["digest"]
+    assert f"the digest could not be written to {page}: " in caplog.text

@@ -83,7 +83,7 @@ class TestTerminalTable:
         headings, *lines, more = format_partitions([lost, fine], left_out=1_200).split("\n")
         assert " ".join(headings.split()) == (
             "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CLIENT-ID HOST LAG-BYTES LAG-TIME AGE HEADROOM "
-            "FETCHER-LAG STATUS CLUSTER"
+            "FETCHER-LAG OFFSETS CLUSTER"
         )
         assert re.sub("  +", "|", lines[0]) == (
             "payments|orders|3|1,000|12,345|11,345|c-1|10.0.0.1|1.23 MB ± 10 kB|1.5 min ± 600 ms|1.58 min ± 1.2 s|"
