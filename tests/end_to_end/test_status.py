@@ -216,6 +216,22 @@ def test_a_finding_has_a_page_and_a_text_of_its_own(lake: Lake, folder: Path) ->
     assert html.count('<th scope="row" class="name">') == 2, "one cluster and one group"
 
 
+def test_a_group_and_a_time_have_a_page_and_a_text_of_their_own(statuses: dict[str, list[Row]], folder: Path) -> None:
+    """From the fourth snapshot to the seventh, in which the group has stopped; a minute lies between two snapshots."""
+    since, until = (f"{statuses['heals'][number].snapshot_at:%Y-%m-%dT%H:%M:%SZ}" for number in (3, 6))
+    page = folder / "window.html"
+    window = ["--incident", "--group", "^judged-heals$", "--from", since, "--to", until]
+    assert report.main(["--config", str(folder / "laglake.toml"), *window, "--output", str(page)]) == 0
+    text, html = page.with_suffix(".md").read_text(), page.read_text()
+    begins = f"{statuses['heals'][5].snapshot_at:%Y-%m-%d %H:%M:%S} UTC"
+    assert f"- {begins}: no progress begins" in text
+    shown = [row.snapshot_at for row in statuses["heals"] if f"| {row.snapshot_at:%Y-%m-%d %H:%M:%S}" in text]
+    assert shown == [row.snapshot_at for row in statuses["heals"][3:7]]
+    for other in ("judged-stops", "judged-half", "judged-well"):
+        assert other not in text
+        assert other not in html
+
+
 def test_a_page_about_a_finding_is_not_overwritten_by_its_text(folder: Path) -> None:
     arguments = ["--config", str(folder / "laglake.toml"), "--incident", "abcdef", "--output", str(folder / "x.md")]
     assert report.main(arguments) == 2
