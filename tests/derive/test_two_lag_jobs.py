@@ -90,10 +90,10 @@ def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., A
     """`then`, but the action is run before its first call."""
     actions = [action]
 
-    def both(*args: Any) -> Any:
+    def both(*args: Any, **options: Any) -> Any:
         while actions:
             actions.pop()()
-        return then(*args)
+        return then(*args, **options)
 
     return both
 
