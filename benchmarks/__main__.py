@@ -42,7 +42,7 @@ TINY = Seeding(groups=9, topics=1, partitions=3)
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
 RUNS = 4
-CAGES_RUNS = 3
+COLD_RUNS = 3
 RUNS_OF_A_SMALL_CLUSTER = 9
 HISTORY = 20
 """The number of snapshots in the smaller lake."""
@@ -241,7 +241,7 @@ def _cold(note: Note) -> None:
             run()  # creates the lake
             least = partial(_logged, sys.executable, "-m", "benchmarks.append_one_row", str(DIRECTORY / "one-row"))
             took: dict[str, list[float]] = {"run": [], "least": [], "tool": []}
-            for _ in range(CAGES_RUNS):
+            for _ in range(COLD_RUNS):
                 took["run"].append(timed(run))
                 took["least"].append(timed(least))
                 took["tool"].append(timed(partial(_describe_all, kafka)))
