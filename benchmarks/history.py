@@ -8,12 +8,23 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.lag import at, commits_of, partitions_of, snapshot_id, watermarks_of, whole
+from benchmarks.lag import (
+    GROUPS,
+    READERS,
+    at,
+    commits_of,
+    members_of,
+    partitions_of,
+    read_on,
+    snapshot_id,
+    watermarks_of,
+    whole,
+)
 from benchmarks.timing import timed
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
 from pipeline.lake import Lake, of_snapshots
-from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, SNAPSHOTS, WATERMARKS
 
 PARTITIONS = 2_000
 """Each partition has ten readers."""
@@ -34,14 +45,28 @@ def seconds(spark: SparkSession, folder: Path, history: int, runs: int = 4) -> l
 
 
 def land(lake: Lake, minutes: range, number: int) -> None:
-    """Writes snapshots of `number` partitions as runs do, each in its own file, but in one commit."""
+    """Writes snapshots of `number` partitions as runs do, each in its own file, but in one commit.
+
+    One in ten groups has stopped, the others keep up; each group has one member.
+    """
     partitions = partitions_of(lake.spark, number)
     where = of_snapshots("bench", [snapshot_id(m) for m in minutes])
+    # Runs plan their work by the numbers of rows in the ledger.
+    readers = number * READERS
+    counts = {COMMITTED_OFFSETS: readers, GROUP_MEMBERS: readers, WATERMARKS: number}
+    rows = F.create_map(*(F.lit(value) for table, count in counts.items() for value in (table.name, count)))
     ledger = lake.spark.range(1).withColumns(
-        {"status": F.lit("complete"), "run_id": F.lit("bench"), "started_at": F.lit(now())}
+        {
+            "status": F.lit("complete"),
+            "run_id": F.lit("bench"),
+            "started_at": F.lit(now()),
+            "rows": rows.cast(SNAPSHOTS.schema["rows"].dataType),
+            "groups": F.lit(GROUPS),
+        }
     )
     for table, rows in (
-        (COMMITTED_OFFSETS, commits_of(partitions)),
+        (COMMITTED_OFFSETS, read_on(at(commits_of(partitions), *minutes))),
+        (GROUP_MEMBERS, members_of(commits_of(partitions).drop("committed_offset"))),
         (WATERMARKS, watermarks_of(at(partitions, *minutes))),
         (SNAPSHOTS, ledger),
     ):

@@ -25,6 +25,7 @@ from pipeline.tables import (
 )
 
 PARTITIONS, READERS = 100_000, 10
+GROUPS = 2_500
 POINTS = 20
 BROKERS = 6
 NOON_MS = 1_769_860_800_000
@@ -67,10 +68,8 @@ class Bronze:
         readers = commits.drop("committed_offset")
         yield "committed", whole(COMMITTED_OFFSETS, at(commits, 2))
         groups = readers.select("group_id").distinct().withColumn("state", F.lit("Stable"))
-        members = {name: F.concat(F.lit(f"{name}-"), "group_id") for name in ("member_id", "client_id", "host")}
-        assigned = readers.withColumns(members).withColumn("state", F.lit("Stable"))
         yield "groups", whole(GROUP_MEMBERS, at(groups, 2))
-        yield "members", whole(GROUP_MEMBERS, at(assigned, 2))
+        yield "members", whole(GROUP_MEMBERS, at(members_of(readers), 2))
         yield "previous", whole(LAG, at(commits.withColumn("committed_topic_id", _topic_id()), 1))
         seen = whole(WATERMARKS, watermarks_of(at(partitions, *range(2 - POINTS, 2))))
         nothing = self.spark.createDataFrame([], LOG_INDEX.schema)
@@ -135,15 +134,27 @@ def commits_of(partitions: DataFrame) -> DataFrame:
     return partitions.withColumn("reader", F.explode(F.sequence(F.lit(0), F.lit(READERS - 1)))).select(
         "topic",
         "partition",
-        F.format_string("group-%02d-%03d", "reader", F.abs(F.hash("topic")) % 250).alias("group_id"),
+        F.format_string("group-%02d-%03d", "reader", F.abs(F.hash("topic")) % (GROUPS // READERS)).alias("group_id"),
         (F.rand(1) * (POINTS + 1) * RECORDS).cast("bigint").alias("committed_offset"),
     )
 
 
+def read_on(commits: DataFrame) -> DataFrame:
+    """Commits of a `minute` as those of groups of which one in ten has stopped and the others keep up."""
+    near_end = _end() - F.abs(F.hash("group_id", "topic", "partition")) % 7
+    is_stopped = F.col("group_id").startswith("group-00-")
+    return commits.withColumn("committed_offset", F.when(is_stopped, F.col("committed_offset")).otherwise(near_end))
+
+
+def members_of(readers: DataFrame) -> DataFrame:
+    """Each group has one member, which reads all of its partitions."""
+    members = {name: F.concat(F.lit(f"{name}-"), "group_id") for name in ("member_id", "client_id", "host")}
+    return readers.withColumns(members).withColumn("state", F.lit("Stable"))
+
+
 def watermarks_of(partitions: DataFrame) -> DataFrame:
-    """Watermarks of partitions in a `minute`. Rates vary from minute to minute, so that thinning keeps the points."""
-    varied = (F.abs(F.hash("topic", "partition", "minute")) % 900).cast("bigint")
-    end = (F.col("minute") + POINTS - 1) * RECORDS + varied
+    """Watermarks of partitions in a `minute`."""
+    end = _end()
     leader = (F.abs(F.hash("topic", "partition")) % BROKERS).cast("int")
     return partitions.select(
         "*",
@@ -172,6 +183,12 @@ def whole(table: Table, rows: DataFrame) -> DataFrame:
         }
     )
     return aligned(known, table.schema)
+
+
+def _end() -> Column:
+    """The log end in a `minute`. Rates vary from minute to minute, so that thinning keeps the points."""
+    varied = (F.abs(F.hash("topic", "partition", "minute")) % 900).cast("bigint")
+    return (F.col("minute") + POINTS - 1) * RECORDS + varied
 
 
 def _topic_id() -> Column:

@@ -83,8 +83,9 @@ def keep_findings(
     if not kinds:
         lake.delete(FINDING_HISTORY, of_batch)  # rows of the same batch, if it was computed with other settings
         return
-    judged = snapshots_judged(backlog)
-    others = subjects_judged(lake, cluster, judged, kinds, has_clients=has_clients)
+    judged, incomplete = snapshots_judged(lake, cluster, backlog)
+    seen = {row["last_seen"] for row in earlier if row["resolved_at"] is None and row["client_id"] is None}
+    others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=has_clients, seen=seen)
     past = Past(earlier, judged, others, _shared_before(lake, cluster, earlier, judged, min(ids)), settings.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, of_batch)

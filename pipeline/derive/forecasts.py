@@ -34,7 +34,7 @@ from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
 MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
 """Of each snapshot, so many groups are compared with earlier weeks: those whose oldest unread record is oldest. They
 are fewer if the first of them have so many partitions together: each of their topics has a hundred earlier rows."""
-ROWS_A_BUCKET = 40_000
+ROWS_A_BUCKET = 100_000
 """Rows that are followed together. More rows need more memory, fewer rows need more calls."""
 _SUMS = StructType([StructField(n, LongType()) if n not in SERIES else FORECASTS.schema[n] for n in OF_SUMS])
 _FAR_BEHIND = """

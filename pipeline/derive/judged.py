@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline.analytics.findings.assignments import STABLE_MS
 from pipeline.analytics.findings.past import OF_ASSIGNMENTS, subjects
@@ -10,16 +10,30 @@ from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since
 from pipeline.lake import Lake, of_snapshots, one_of
-from pipeline.tables import CLIENT_DIVERGENCE, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    CLIENT_POSITIONS,
+    COMMITTED_OFFSETS,
+    GROUP_CHANGES,
+    GROUP_MEMBERS,
+    GROUP_STATUS,
+    WATERMARKS,
+)
 
 _SETTLED = ("Stable", "Empty", "Dead")
 """The states of a group whose assignments can be judged, or which has none."""
 _GROUPS = """
     SELECT group_id, snapshot_id, is_read, is_read AND coalesce({is_settled}, false) AS has_settled,
     coalesce({has_assignments}, false) AS has_assignments, {has_all} AS has_all FROM (
-        SELECT *, rows_with_error = 0 AND partitions_unknown = 0 AS is_read FROM {{group_status}} WHERE {these}
-    )
+        SELECT *, unknown = 0 OR coalesce(partitions > 0 AND unknown <= min(unknown) OVER (
+            PARTITION BY group_id ORDER BY snapshot_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), false) AS is_read FROM (
+            SELECT *, rows_with_error + partitions_unknown AS unknown FROM {{group_status}} WHERE {these}
+        )
+    ) WHERE {in_these}
 """
+"""A group can be judged if all was read, or if no more is unknown than in any snapshot before, also when its open
+findings were last seen: then what is unknown has nothing to do with them, for example a commit in a deleted topic."""
 _OF_GROUPS = "SELECT 'group ' || group_id AS subject, snapshot_id, is_read AS is_judged FROM g WHERE is_read <> has_all"
 _OF_MEMBERS = "SELECT 'members ' || group_id, snapshot_id, has_settled FROM g WHERE has_settled <> has_all"
 _OF_ASSIGNMENTS = """
@@ -33,49 +47,101 @@ _OF_ASSIGNMENTS = """
         ) c ON c.group_id = g.group_id AND c.snapshot_id = g.snapshot_id
     ) WHERE is_unchanged <> has_all
 """
+_NAMELESS = """
+    SELECT DISTINCT snapshot_id, 'group' AS of FROM {{committed_offsets}}
+    WHERE {these} AND error IS NOT NULL AND group_id IS NULL
+    UNION SELECT DISTINCT snapshot_id, 'group' AS of FROM {{group_members}}
+    WHERE {these} AND error IS NOT NULL AND group_id IS NULL
+    UNION SELECT DISTINCT snapshot_id, 'topic' AS of FROM {{watermarks}}
+    WHERE {these} AND error IS NOT NULL AND topic IS NULL
+"""
+_NAMED = {COMMITTED_OFFSETS.name, GROUP_MEMBERS.name, WATERMARKS.name, CLIENT_POSITIONS.name, "lag"}
+"""What may not have been read of a snapshot that still names all groups and topics, if each of its errors names one."""
 _UNREAD = "SELECT '{of} ' || {name}, snapshot_id, false FROM {{{table}}} WHERE {where} AND error IS NOT NULL"
 _CLIENTS = "SELECT DISTINCT 'client ' || client_id, snapshot_id, true FROM {{client_divergence}} WHERE {these}"
 
 
-def snapshots_judged(backlog: Backlog) -> dict[str, list[int]]:
-    """The snapshots of a batch, and some before it, in which each group, each topic, or the cluster could be judged."""
+def snapshots_judged(lake: Lake, cluster: str, backlog: Backlog) -> tuple[dict[str, list[int]], list[int]]:
+    """The snapshots of a batch, and some before it, in which each group, each topic, or the cluster could be judged.
+
+    Also those in which some groups or topics could not be read. If a snapshot has their names, all others can be
+    judged, also those that no longer exist: a cluster may have a topic for good that laglake may not read.
+    """
     known = [*backlog.before, *backlog.batch]
-    return {
-        "group": [s.snapshot_id for s in known if s.lists_all_groups],
-        "topic": [s.snapshot_id for s in known if s.is_whole],
-        "cluster": [s.snapshot_id for s in known],
+    named = [s.snapshot_id for s in known if not s.is_whole and {*s.unread} <= _NAMED]
+    nameless = _nameless(lake, cluster, named) if named else {}
+    no_groups = {s.snapshot_id for s in known if not s.lists_all_groups} - {*named} | {*nameless.get("group", ())}
+    no_topics = {s.snapshot_id for s in known if not s.is_whole} - {*named} | {*nameless.get("topic", ())}
+    every = [s.snapshot_id for s in known]
+    judged = {
+        "group": [one for one in every if one not in no_groups],
+        "topic": [one for one in every if one not in no_groups | no_topics],
+        "cluster": every,
     }
+    return judged, [s.snapshot_id for s in known if not s.is_whole]
+
+
+def _nameless(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[str, set[int]]:
+    """The snapshots in which it is not known which groups, or which topics, could not be read."""
+    found: dict[str, set[int]] = {}
+    statement = _NAMELESS.format(these=of_snapshots(cluster, snapshot_ids))
+    for row in lake.query(statement, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS):
+        found.setdefault(row["of"], set()).add(row["snapshot_id"])
+    return found
 
 
 def subjects_judged(
-    lake: Lake, cluster: str, judged: Mapping[str, list[int]], kinds: Collection[str], *, has_clients: bool
+    lake: Lake,
+    cluster: str,
+    judged: Mapping[str, list[int]],
+    incomplete: Sequence[int],
+    kinds: Collection[str],
+    *,
+    has_clients: bool,
+    seen: Collection[int] = (),
 ) -> dict[str, dict[int, bool]]:
     """`Past.others`: subjects that were judged in other snapshots than `judged` says, and clients that reported.
 
-    A group can be judged if it was read without an error. Its members can be if it was also described and did not
-    rebalance; its assignments, if they have also not just changed: they are only asked for if there are findings of
-    `kinds` about them. The replicas of the cluster can be judged if its metadata could be read.
+    `judged` and `incomplete` are those of `snapshots_judged`. `seen` are the snapshots in which open findings
+    of groups were last seen.
+
+    A group can be judged if it was read without an error, or if nothing is unknown that was known before. Its members
+    can be if it was also described and did not rebalance; its assignments, if they have also not just changed: they are
+    only asked for if there are findings of `kinds` about them. A topic can be judged if its log could be read, the
+    replicas of the cluster if its metadata could.
     """
     every, with_all_groups = judged["cluster"], {*judged["group"]}
     groups = _GROUPS.format(
         is_settled=f"NOT {one_of('group_state', REBALANCING)}",
         has_assignments=one_of("group_state", _SETTLED),
         has_all=one_of("snapshot_id", sorted(with_all_groups)) if with_all_groups else "false",
-        these=of_snapshots(cluster, every),
+        these=of_snapshots(cluster, sorted({*every, *seen})),
+        in_these=one_of("snapshot_id", every),
     )
     parts = [_OF_GROUPS, _OF_MEMBERS]
     of_members = ["members"]
     if {*kinds} & {*OF_ASSIGNMENTS}:
         of_members.append("assignments")
         parts.append(_OF_ASSIGNMENTS.format(stable_ms=STABLE_MS, changes=since(cluster, every, STABLE_MS, "c.")))
-    if members_unread := {*every} - with_all_groups:
-        where = f"{of_snapshots(cluster, members_unread)} AND member_id IS NULL AND group_id IS NOT NULL"
-        parts += (_UNREAD.format(of=of, name="group_id", table=GROUP_MEMBERS.name, where=where) for of in of_members)
+    if incomplete:
+        parts += _unread_groups(cluster, incomplete, of_members)
+        of_topics = f"{of_snapshots(cluster, incomplete)} AND topic IS NOT NULL"
+        parts.append(_UNREAD.format(of="topic", name="topic", table=WATERMARKS.name, where=of_topics))
     if replicas_unread := {*every} - {*judged["topic"]}:
         where = f"{of_snapshots(cluster, replicas_unread)} AND topic IS NULL"
         parts.append(_UNREAD.format(of="replicas", name="cluster", table=WATERMARKS.name, where=where))
     if has_clients:
         parts.append(_CLIENTS.format(these=of_snapshots(cluster, every)))
     statement = f"WITH g AS ({groups}) {' UNION ALL '.join(parts)}"
-    tables = (GROUP_STATUS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS, CLIENT_DIVERGENCE)
+    tables = (GROUP_STATUS, GROUP_CHANGES, GROUP_MEMBERS, COMMITTED_OFFSETS, WATERMARKS, CLIENT_DIVERGENCE)
     return subjects(lake.query(statement, *(table for table in tables if f"{{{table.name}}}" in statement)))
+
+
+def _unread_groups(cluster: str, incomplete: Sequence[int], of_members: Sequence[str]) -> Iterator[str]:
+    """The queries for groups whose commits, or whose members, could not be read. They may have no status then."""
+    of_groups = f"{of_snapshots(cluster, incomplete)} AND topic IS NULL AND group_id IS NOT NULL"
+    for of in ("group", *of_members):
+        yield _UNREAD.format(of=of, name="group_id", table=COMMITTED_OFFSETS.name, where=of_groups)
+    for of in of_members:
+        where = f"{of_groups} AND member_id IS NULL"
+        yield _UNREAD.format(of=of, name="group_id", table=GROUP_MEMBERS.name, where=where)

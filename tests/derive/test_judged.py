@@ -86,7 +86,7 @@ def test_subjects_that_could_be_judged_in_other_snapshots(spark: SparkSession, t
             lake.replace(table, frame(spark, table, *dated), of_snapshots("east", JUDGED["cluster"]))
         if by == "spark":
             vars(lake)["_driver"] = None
-        none = subjects_judged(lake, "east", JUDGED, {"no_progress"}, has_clients=False)
-        every = subjects_judged(lake, "east", JUDGED, {"idle_member"}, has_clients=True)
+        none = subjects_judged(lake, "east", JUDGED, [PARTIAL], {"no_progress"}, has_clients=False)
+        every = subjects_judged(lake, "east", JUDGED, [PARTIAL], {"idle_member"}, has_clients=True)
     assert none == EXPECTED
     assert every == EXPECTED | OF_ASSIGNMENTS | {"client c": {WHOLE: True}}

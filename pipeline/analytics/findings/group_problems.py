@@ -70,6 +70,7 @@ def group_problems(
     `with_rates`. `watermarks`, `earlier` and `before` are those of `with_time_left`.
     """
     within_ms = settings.data_loss_within_ms
+    earlier = earlier.where(F.col("snapshot_id").isin(*before.values()))  # so that Spark need not read the others
     status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
     read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
     rows = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
