@@ -54,13 +54,13 @@ def land(lake: Lake, minutes: range, number: int) -> None:
     # Runs plan their work by the numbers of rows in the ledger.
     readers = number * READERS
     counts = {COMMITTED_OFFSETS: readers, GROUP_MEMBERS: readers, WATERMARKS: number}
-    rows = F.create_map(*(F.lit(value) for table, count in counts.items() for value in (table.name, count)))
+    counted = F.create_map(*(F.lit(value) for table, count in counts.items() for value in (table.name, count)))
     ledger = lake.spark.range(1).withColumns(
         {
             "status": F.lit("complete"),
             "run_id": F.lit("bench"),
             "started_at": F.lit(now()),
-            "rows": rows.cast(SNAPSHOTS.schema["rows"].dataType),
+            "rows": counted.cast(SNAPSHOTS.schema["rows"].dataType),
             "groups": F.lit(GROUPS),
         }
     )
