@@ -166,3 +166,24 @@ def test_every_explained_error_exists() -> None:
     said += [file.read_text() for file in (ROOT / "spark-submit.sh", *(ROOT / "pipeline" / "lake").glob("*.scala"))]
     names = {getattr(error, "message", "") for error in vars(kafka.errors).values() if isinstance(error, type)}
     assert [text for text in quoted() if text not in names and not any(text in words for words in said)] == []
+
+
+def _keys(module: ast.Module) -> Iterator[str]:
+    """The keys of all dictionaries that a module writes down, also of those with a key for each of some names."""
+    for node in ast.walk(module):
+        names: list[ast.expr | None] = [*node.keys] if isinstance(node, ast.Dict) else []
+        if isinstance(node, ast.DictComp):
+            names = [part for of in node.generators for part in ast.walk(of.iter) if isinstance(part, ast.expr)]
+        for name in names:
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield name.value
+
+
+def test_every_key_of_an_evidence_is_on_the_page_of_findings() -> None:
+    words = ROOT / "pipeline" / "analytics" / "findings" / "words"
+    # In shared.py, most keys are facts or columns; kinds.py has the kinds.
+    modules = [path for path in words.glob("*.py") if path.stem not in ("shared", "kinds")]
+    keys = {key for path in modules for key in _keys(ast.parse(path.read_text()))}
+    assert {"consumer_lag", "missed_instants", "heap_share", "short_stays"} <= keys
+    section = (ROOT / "docs" / "findings.md").read_text().split("## What the evidence has")[1].split("\n## ")[0]
+    assert not {key for key in keys | {"latest_since", "other_groups", "absent_groups"} if f"`{key}`" not in section}
