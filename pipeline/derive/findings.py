@@ -21,7 +21,7 @@ from pipeline.common.finding_kinds import SHARED
 from pipeline.config.owners import NO_OWNERS, Owners
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
-from pipeline.derive.judged import snapshots_judged, subjects_judged
+from pipeline.derive.judged import snapshots_judged, subjects_judged, with_partly_read
 from pipeline.derive.rare_problems import rare_problems
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
@@ -84,8 +84,8 @@ def keep_findings(
         lake.delete(FINDING_HISTORY, of_batch)  # rows of the same batch, if it was computed with other settings
         return
     judged, incomplete = snapshots_judged(lake, cluster, backlog)
-    seen = {row["last_seen"] for row in earlier if row["resolved_at"] is None and row["client_id"] is None}
-    others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=has_clients, seen=seen)
+    others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=has_clients)
+    others = with_partly_read(lake, cluster, others, earlier)
     past = Past(earlier, judged, others, _shared_before(lake, cluster, earlier, judged, min(ids)), settings.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, of_batch)

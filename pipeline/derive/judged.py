@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline.analytics.findings.assignments import STABLE_MS
-from pipeline.analytics.findings.past import OF_ASSIGNMENTS, subjects
+from pipeline.analytics.findings.past import OF_ASSIGNMENTS, Row, subjects
+from pipeline.analytics.findings.shared_groups import groups_of
 from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since
@@ -25,15 +26,9 @@ _SETTLED = ("Stable", "Empty", "Dead")
 _GROUPS = """
     SELECT group_id, snapshot_id, is_read, is_read AND coalesce({is_settled}, false) AS has_settled,
     coalesce({has_assignments}, false) AS has_assignments, {has_all} AS has_all FROM (
-        SELECT *, unknown = 0 OR coalesce(partitions > 0 AND unknown <= min(unknown) OVER (
-            PARTITION BY group_id ORDER BY snapshot_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), false) AS is_read FROM (
-            SELECT *, rows_with_error + partitions_unknown AS unknown FROM {{group_status}} WHERE {these}
-        )
-    ) WHERE {in_these}
+        SELECT *, rows_with_error = 0 AND partitions_unknown = 0 AS is_read FROM {{group_status}} WHERE {these}
+    )
 """
-"""A group can be judged if all was read, or if no more is unknown than in any snapshot before, also when its open
-findings were last seen: then what is unknown has nothing to do with them, for example a commit in a deleted topic."""
 _OF_GROUPS = "SELECT 'group ' || group_id AS subject, snapshot_id, is_read AS is_judged FROM g WHERE is_read <> has_all"
 _OF_MEMBERS = "SELECT 'members ' || group_id, snapshot_id, has_settled FROM g WHERE has_settled <> has_all"
 _OF_ASSIGNMENTS = """
@@ -48,16 +43,22 @@ _OF_ASSIGNMENTS = """
     ) WHERE is_unchanged <> has_all
 """
 _NAMELESS = """
-    SELECT DISTINCT snapshot_id, 'group' AS of FROM {{committed_offsets}}
+    SELECT DISTINCT snapshot_id, group_id IS NULL AS of_groups FROM {{committed_offsets}}
+    WHERE {these} AND error IS NOT NULL AND topic IS NULL
+    UNION SELECT DISTINCT snapshot_id, true AS of_groups FROM {{group_members}}
     WHERE {these} AND error IS NOT NULL AND group_id IS NULL
-    UNION SELECT DISTINCT snapshot_id, 'group' AS of FROM {{group_members}}
-    WHERE {these} AND error IS NOT NULL AND group_id IS NULL
-    UNION SELECT DISTINCT snapshot_id, 'topic' AS of FROM {{watermarks}}
+    UNION SELECT DISTINCT snapshot_id, false AS of_groups FROM {{watermarks}}
     WHERE {these} AND error IS NOT NULL AND topic IS NULL
 """
+"""Where it is not known which groups could not be read, or which topics: a group may read any of them."""
 _NAMED = {COMMITTED_OFFSETS.name, GROUP_MEMBERS.name, WATERMARKS.name, CLIENT_POSITIONS.name, "lag"}
 """What may not have been read of a snapshot that still names all groups and topics, if each of its errors names one."""
-_UNREAD = "SELECT '{of} ' || {name}, snapshot_id, false FROM {{{table}}} WHERE {where} AND error IS NOT NULL"
+_KNOWN = """
+    SELECT group_id, snapshot_id, partitions - greatest(rows_with_error, partitions_unknown) AS known
+    FROM {{group_status}} WHERE {these} AND {of_groups} AND partitions > 0
+"""
+_UNREAD = "SELECT DISTINCT '{of} ' || {name}, snapshot_id, false FROM {{{table}}} WHERE {where} AND error IS NOT NULL"
+_INSTANTS = ("first_seen", "worst_at", "last_seen")
 _CLIENTS = "SELECT DISTINCT 'client ' || client_id, snapshot_id, true FROM {{client_divergence}} WHERE {these}"
 
 
@@ -69,25 +70,25 @@ def snapshots_judged(lake: Lake, cluster: str, backlog: Backlog) -> tuple[dict[s
     """
     known = [*backlog.before, *backlog.batch]
     named = [s.snapshot_id for s in known if not s.is_whole and {*s.unread} <= _NAMED]
-    nameless = _nameless(lake, cluster, named) if named else {}
-    no_groups = {s.snapshot_id for s in known if not s.lists_all_groups} - {*named} | {*nameless.get("group", ())}
-    no_topics = {s.snapshot_id for s in known if not s.is_whole} - {*named} | {*nameless.get("topic", ())}
+    no_groups, no_topics = _nameless(lake, cluster, named) if named else (set(), set())
+    no_groups |= {s.snapshot_id for s in known if not s.lists_all_groups} - {*named}
+    no_topics |= {s.snapshot_id for s in known if not s.is_whole} - {*named} | no_groups
     every = [s.snapshot_id for s in known]
     judged = {
         "group": [one for one in every if one not in no_groups],
-        "topic": [one for one in every if one not in no_groups | no_topics],
+        "topic": [one for one in every if one not in no_topics],
         "cluster": every,
     }
     return judged, [s.snapshot_id for s in known if not s.is_whole]
 
 
-def _nameless(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> dict[str, set[int]]:
-    """The snapshots in which it is not known which groups, or which topics, could not be read."""
-    found: dict[str, set[int]] = {}
-    statement = _NAMELESS.format(these=of_snapshots(cluster, snapshot_ids))
-    for row in lake.query(statement, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS):
-        found.setdefault(row["of"], set()).add(row["snapshot_id"])
-    return found
+def _nameless(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> tuple[set[int], set[int]]:
+    """The snapshots in which it is not known which groups could not be read, and those of topics."""
+    rows = lake.query(
+        _NAMELESS.format(these=of_snapshots(cluster, snapshot_ids)), COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
+    )
+    of_groups, of_topics = ({r["snapshot_id"] for r in rows if r["of_groups"] is of} for of in (True, False))
+    return of_groups, of_topics
 
 
 def subjects_judged(
@@ -98,25 +99,20 @@ def subjects_judged(
     kinds: Collection[str],
     *,
     has_clients: bool,
-    seen: Collection[int] = (),
 ) -> dict[str, dict[int, bool]]:
     """`Past.others`: subjects that were judged in other snapshots than `judged` says, and clients that reported.
 
-    `judged` and `incomplete` are those of `snapshots_judged`. `seen` are the snapshots in which open findings
-    of groups were last seen.
-
-    A group can be judged if it was read without an error, or if nothing is unknown that was known before. Its members
-    can be if it was also described and did not rebalance; its assignments, if they have also not just changed: they are
-    only asked for if there are findings of `kinds` about them. A topic can be judged if its log could be read, the
-    replicas of the cluster if its metadata could.
+    `judged` and `incomplete` are those of `snapshots_judged`. A group can be judged if it was read without an error.
+    Its members can be if it was also described and did not rebalance; its assignments, if they have also not just
+    changed: they are only asked for if there are findings of `kinds` about them. A topic can be judged if its log and
+    the commits in it could be read, the replicas of the cluster if its metadata could.
     """
     every, with_all_groups = judged["cluster"], {*judged["group"]}
     groups = _GROUPS.format(
         is_settled=f"NOT {one_of('group_state', REBALANCING)}",
         has_assignments=one_of("group_state", _SETTLED),
         has_all=one_of("snapshot_id", sorted(with_all_groups)) if with_all_groups else "false",
-        these=of_snapshots(cluster, sorted({*every, *seen})),
-        in_these=one_of("snapshot_id", every),
+        these=of_snapshots(cluster, every),
     )
     parts = [_OF_GROUPS, _OF_MEMBERS]
     of_members = ["members"]
@@ -125,8 +121,11 @@ def subjects_judged(
         parts.append(_OF_ASSIGNMENTS.format(stable_ms=STABLE_MS, changes=since(cluster, every, STABLE_MS, "c.")))
     if incomplete:
         parts += _unread_groups(cluster, incomplete, of_members)
-        of_topics = f"{of_snapshots(cluster, incomplete)} AND topic IS NOT NULL"
-        parts.append(_UNREAD.format(of="topic", name="topic", table=WATERMARKS.name, where=of_topics))
+    if topics_unread := {*incomplete} & {*judged["topic"]}:
+        where = f"{of_snapshots(cluster, topics_unread)} AND topic IS NOT NULL"
+        denied = f"{where} AND error <> 'UNKNOWN_TOPIC_OR_PARTITION'"  # what is deleted is not judged for ever
+        parts.append(_UNREAD.format(of="topic", name="topic", table=WATERMARKS.name, where=where))
+        parts.append(_UNREAD.format(of="topic", name="topic", table=COMMITTED_OFFSETS.name, where=denied))
     if replicas_unread := {*every} - {*judged["topic"]}:
         where = f"{of_snapshots(cluster, replicas_unread)} AND topic IS NULL"
         parts.append(_UNREAD.format(of="replicas", name="cluster", table=WATERMARKS.name, where=where))
@@ -145,3 +144,34 @@ def _unread_groups(cluster: str, incomplete: Sequence[int], of_members: Sequence
     for of in of_members:
         where = f"{of_groups} AND member_id IS NULL"
         yield _UNREAD.format(of=of, name="group_id", table=GROUP_MEMBERS.name, where=where)
+
+
+def with_partly_read(
+    lake: Lake, cluster: str, others: Mapping[str, Mapping[int, bool]], findings: Sequence[Row]
+) -> dict[str, dict[int, bool]]:
+    """`Past.others`, in which a group that was only read in part counts as judged if that is enough for its findings.
+
+    `findings` are those of `Past`. A group may have partitions that can never be read, for example of a deleted topic.
+    They have nothing to do with its open findings if as many of its partitions are known as when these began, were at
+    their worst, and were last seen.
+    """
+    found = {subject: {**of} for subject, of in others.items()}
+    instants: dict[str, set[int]] = {}
+    for row in findings:
+        if row["resolved_at"] is None and row["client_id"] is None:
+            for group in groups_of(row["evidence"]) if row["group_id"] is None else [row["group_id"]]:
+                if not all(found.get(f"group {group}", {}).values()):
+                    instants.setdefault(group, set()).update(row[name] for name in _INSTANTS)
+    if not instants:
+        return found
+    unread = {at_ms for group in instants for at_ms, is_read in found[f"group {group}"].items() if not is_read}
+    these = of_snapshots(cluster, sorted(unread.union(*instants.values())))
+    rows = lake.query(_KNOWN.format(these=these, of_groups=one_of("group_id", sorted(instants))), GROUP_STATUS)
+    known = {(row["group_id"], row["snapshot_id"]): row["known"] for row in rows}
+    for group, seen in instants.items():
+        most = max((known.get((group, at_ms), 0) for at_ms in seen), default=0)
+        of = found[f"group {group}"]
+        of.update(
+            (at_ms, True) for at_ms, is_read in of.items() if not is_read and 0 < most <= known.get((group, at_ms), 0)
+        )
+    return found

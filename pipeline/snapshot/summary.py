@@ -48,8 +48,8 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
             if landed.counts[name]["errors"]
             for p in error_entries(rows, name, _where(name))
         ),
-        *landed.errors,
         *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
+        *landed.errors,  # last, because clients may have very many
     ]
     members, watermarks = landed.counts[GROUP_MEMBERS.name], landed.counts[WATERMARKS.name]
     kept = {name: count["rows"] - landed.quarantined[name] for name, count in landed.counts.items()}

@@ -13,7 +13,7 @@ from pipeline.common.epoch import MINUTE_MS, to_epoch_ms, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
 from pipeline.derive.backlog import Backlog, Snapshot
-from pipeline.derive.judged import snapshots_judged, subjects_judged
+from pipeline.derive.judged import snapshots_judged, subjects_judged, with_partly_read
 from pipeline.derive.log_index import Index
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[list[str], Rows, bool, bool]] = {
     "nothing": ([], {}, True, True),
     "a topic": (["watermarks"], {WATERMARKS: [DENIED | {"topic": "t"}]}, True, True),
     "a commit": (["committed_offsets"], {COMMITTED_OFFSETS: [DENIED | {"group_id": "g", "topic": "t"}]}, True, True),
-    "a group": (["committed_offsets", "lag"], {COMMITTED_OFFSETS: [DENIED | {"group_id": "g"}]}, True, True),
+    "a group": (["committed_offsets", "lag"], {COMMITTED_OFFSETS: [DENIED | {"group_id": "g"}]}, True, False),
     "members": (["group_members"], {GROUP_MEMBERS: [DENIED | {"group_id": "g"}]}, True, True),
     "clients and members": (["client_positions", "group_members"], {GROUP_MEMBERS: [{"group_id": "g"}]}, True, True),
     "groups without names": (
@@ -94,28 +94,70 @@ def status(group: str, minute: int, partitions: int = 3, errors: int = 0, unknow
     return of | {"group_state": "Stable", "minute": minute}
 
 
-def test_a_group_can_be_judged_if_nothing_is_unknown_that_was_known(write: Write) -> None:
+# Case → which of a group's partitions are unknown in each minute, of how many; the instants of its open finding; where
+# it can be judged afterwards, of the minutes 13 and 14.
+PARTLY: dict[str, tuple[Callable[[int], tuple[int, int]], tuple[int, int, int], list[int]]] = {
+    "a deleted topic, always": (lambda _minute: (1, 3), (0, 5, 12), [13, 14]),
+    "a broker fails after it was last seen": (lambda minute: (int(minute > 12), 3), (0, 5, 12), []),
+    "a broker fails before that": (lambda minute: (int(minute > 0), 3), (0, 5, 12), []),
+    "it was worst before that": (lambda minute: (int(minute > 1), 3), (2, 1, 12), []),
+    "a denied topic is read after that": (lambda minute: (int(minute > 12), 3 + (minute > 12)), (0, 5, 12), [13, 14]),
+    "partly again": (lambda minute: (int(minute == 13), 3), (0, 5, 12), [14]),
+    "nothing is known of that time any more": (lambda minute: (int(minute > 12), 3), (-3, -3, -3), []),
+    "never known": (lambda _minute: (3, 3), (0, 5, 12), []),
+    "not even its partitions": (lambda minute: (0, 3) if minute < 13 else (1, 0), (0, 5, 12), []),
+}
+
+
+def test_a_group_that_is_partly_read_can_be_judged_if_its_findings_had_nothing_to_do_with_the_rest(
+    write: Write,
+) -> None:
     groups = [
-        *(status("with a deleted topic", minute, errors=1, unknown=1) for minute in (1, 2, 3)),
-        *(status("unreadable later", minute, unknown=int(minute > 1)) for minute in (0, 2, 3)),
-        *(status("never readable", minute, partitions=0, errors=1) for minute in (1, 2, 3)),
-        *(status("readable again", minute, unknown=3 - minute) for minute in (1, 2, 3)),
+        status(case, minute, partitions, errors=unknown, unknown=min(unknown, partitions))
+        for case, (of, _, _) in PARTLY.items()
+        for minute in range(15)
+        for unknown, partitions in [of(minute)]
     ]
-    judged = {"group": [at(1), at(2)], "topic": [], "cluster": [at(1), at(2), at(3)]}
     lake = write({GROUP_STATUS: groups})
-    found = subjects_judged(lake, "east", judged, [at(3)], {"no_progress"}, has_clients=False, seen=[at(0)])
-    of_groups = {subject: of for subject, of in found.items() if subject.startswith("group ")}
-    assert of_groups == {
-        "group with a deleted topic": {at(1): False, at(3): True},
-        "group unreadable later": {at(2): False},
-        "group never readable": {at(1): False, at(2): False},
-        "group readable again": {at(1): False, at(3): True},
+    judged = {"group": [at(13), at(14)], "topic": [], "cluster": [at(13), at(14)]}
+    found = subjects_judged(lake, "east", judged, [], {"no_progress"}, has_clients=False)
+    with_parts = with_partly_read(lake, "east", found, [finding(case, *at_) for case, (_, at_, _) in PARTLY.items()])
+    past = Past(whole=judged, others=with_parts)
+    of_groups = {case: Key("no_progress", "east", case, None, None, None) for case in PARTLY}
+    assert {case: past.judged_at(key) for case, key in of_groups.items()} == {
+        case: [*map(at, minutes)] for case, (_, _, minutes) in PARTLY.items()
     }
+
+
+def finding(group: str | None, first: int, worst: int, last: int, **values: Any) -> dict[str, Any]:
+    of = {"group_id": group, "client_id": None, "resolved_at": None, "evidence": "{}"}
+    return of | {"first_seen": at(first), "worst_at": at(worst), "last_seen": at(last)} | values
+
+
+# Case → a finding; whether a group of it, which always has the same unknown partition, is judged in minute 14.
+WHOSE = {
+    "of another group": (finding("h", 0, 0, 0), False),
+    "resolved": (finding("g", 0, 0, 0, resolved_at=at(3)), False),
+    "of a client": (finding(None, 0, 0, 0, client_id="c"), False),
+    "shared": (finding(None, 0, 0, 0, evidence='{"groups": ["g", "h"]}'), True),
+}
+
+
+def test_only_findings_of_the_group_count(write: Write) -> None:
+    lake = write({GROUP_STATUS: [status("g", minute, unknown=1) for minute in (0, 14)]})
+    others = {"group g": {at(14): False}}
+    found = {case: with_partly_read(lake, "east", others, [one]) for case, (one, _) in WHOSE.items()}
+    assert found == {case: {"group g": {at(14): is_judged}} for case, (_, is_judged) in WHOSE.items()}
+    assert others == {"group g": {at(14): False}}
 
 
 def test_what_could_not_be_read_of_a_partial_snapshot_is_not_judged(write: Write) -> None:
     rows: Rows = {
-        COMMITTED_OFFSETS: [DENIED | {"group_id": "unread", "minute": 1}],
+        COMMITTED_OFFSETS: [
+            DENIED | {"group_id": "unread", "minute": 1},
+            DENIED | {"group_id": "g", "topic": "not in the metadata", "minute": 1},
+            {"error": "UNKNOWN_TOPIC_OR_PARTITION", "group_id": "g", "topic": "deleted", "minute": 1},
+        ],
         GROUP_MEMBERS: [DENIED | {"group_id": "not described", "minute": 1}],
         WATERMARKS: [DENIED | {"topic": "denied", "partition": p, "minute": 1} for p in (0, 1)],
     }
@@ -123,22 +165,8 @@ def test_what_could_not_be_read_of_a_partial_snapshot_is_not_judged(write: Write
     found = subjects_judged(write(rows), "east", judged, [at(1)], {"idle_member"}, has_clients=False)
     unread = [f"{of} unread" for of in ("group", "members", "assignments")]
     not_described = [f"{of} not described" for of in ("members", "assignments")]
-    assert found == {subject: {at(1): False} for subject in (*unread, *not_described, "topic denied")}
-
-
-@pytest.mark.parametrize(
-    ("unread", "expected"),
-    [({}, [1, 2, 3]), ({"other": [1]}, [1, 2, 3]), ({"g": [1, 2]}, [3]), ({"g": [1], "h": [3]}, [2])],
-)
-def test_a_topic_is_judged_with_the_groups_that_its_finding_names(
-    unread: dict[str, list[int]], expected: list[int]
-) -> None:
-    whose = {"cluster": "east", "group_id": None, "client_id": None, "instance": None}
-    finding = {"kind": "recreated_topic", "topic": "t", "evidence": '{"groups": ["g", "h"]}', "resolved_at": None}
-    others = {f"group {name}": dict.fromkeys(map(at, minutes), False) for name, minutes in unread.items()}
-    known = finding | whose
-    past = Past([known], {"topic": [at(minute) for minute in (1, 2, 3)]}, others)
-    assert past.judged_at(Key.of(known)) == [at(minute) for minute in expected]
+    denied = ["topic denied", "topic not in the metadata"]
+    assert found == {subject: {at(1): False} for subject in (*unread, *not_described, *denied)}
 
 
 STOP, AGAIN, LAST = 2, 8, 14

@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
-from pipeline.analytics.findings.identity import OF_A_TOPIC, Key
-from pipeline.analytics.findings.shared_groups import groups_of
+from pipeline.analytics.findings.identity import Key
 from pipeline.analytics.findings.spans import absences
 from pipeline.common.epoch import to_epoch_ms
 
@@ -47,14 +45,8 @@ class Past:
     together_ms: int = 0
 
     def judged_at(self, key: Key) -> list[int]:
-        """The snapshots, in order, in which the subject could be judged; a topic, with the groups of its findings."""
-        found = self._judged(*_subject(key))
-        names = self._groups.get(key)
-        if not names:
-            return found
-        of_groups = (self.others.get(f"group {name}", {}) for name in names)
-        unread = {at_ms for of in of_groups for at_ms, is_judged in of.items() if not is_judged}
-        return [at_ms for at_ms in found if at_ms not in unread]
+        """The snapshots, in order, in which the subject could be judged."""
+        return self._judged(*_subject(key))
 
     def all_left(self, groups: Collection[str], last_ms: int, before_ms: int | None = None) -> list[int]:
         """The snapshots that show that all of the groups no longer have a problem that was last seen at an instant.
@@ -70,15 +62,6 @@ class Past:
             lists.append(every)
         absent = [absences(last_ms, _before(judged_at, before_ms), RESOLVED_AFTER) for judged_at in lists]
         return [max(of[place] for of in absent) for place in (0, -1)] if all(absent) else []
-
-    @cached_property
-    def _groups(self) -> dict[Key, set[str]]:
-        """The groups that open findings of topics name."""
-        found: dict[Key, set[str]] = defaultdict(set)
-        for row in self.findings:
-            if row["resolved_at"] is None and row["group_id"] is None and row["kind"] in OF_A_TOPIC:
-                found[Key.of(row)].update(groups_of(row["evidence"]))
-        return found
 
     def _judged(self, subject: str, of: str) -> list[int]:
         found = {*self.whole.get(of, ())}
