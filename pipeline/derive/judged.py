@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pipeline.analytics.findings.assignments import STABLE_MS
 from pipeline.analytics.findings.past import OF_ASSIGNMENTS, Row, subjects
 from pipeline.analytics.findings.shared_groups import groups_of
+from pipeline.analytics.lag.lag import NOT_IN_CLUSTER
 from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since
@@ -53,12 +54,13 @@ _NAMELESS = """
 """Where it is not known which groups could not be read, or which topics: a group may read any of them."""
 _NAMED = {COMMITTED_OFFSETS.name, GROUP_MEMBERS.name, WATERMARKS.name, CLIENT_POSITIONS.name, "lag"}
 """What may not have been read of a snapshot that still names all groups and topics, if each of its errors names one."""
+_INSTANTS = ("first_seen", "worst_at", "last_seen")
+"""When what was known of a group is compared with what is known now."""
 _KNOWN = """
     SELECT group_id, snapshot_id, partitions - greatest(rows_with_error, partitions_unknown) AS known
     FROM {{group_status}} WHERE {these} AND {of_groups} AND partitions > 0
 """
 _UNREAD = "SELECT DISTINCT '{of} ' || {name}, snapshot_id, false FROM {{{table}}} WHERE {where} AND error IS NOT NULL"
-_INSTANTS = ("first_seen", "worst_at", "last_seen")
 _CLIENTS = "SELECT DISTINCT 'client ' || client_id, snapshot_id, true FROM {{client_divergence}} WHERE {these}"
 
 
@@ -69,17 +71,18 @@ def snapshots_judged(lake: Lake, cluster: str, backlog: Backlog) -> tuple[dict[s
     judged, also those that no longer exist: a cluster may have a topic for good that laglake may not read.
     """
     known = [*backlog.before, *backlog.batch]
+    incomplete = [s.snapshot_id for s in known if not s.is_whole]
     named = [s.snapshot_id for s in known if not s.is_whole and {*s.unread} <= _NAMED]
     no_groups, no_topics = _nameless(lake, cluster, named) if named else (set(), set())
     no_groups |= {s.snapshot_id for s in known if not s.lists_all_groups} - {*named}
-    no_topics |= {s.snapshot_id for s in known if not s.is_whole} - {*named} | no_groups
+    no_topics |= {*incomplete} - {*named} | no_groups
     every = [s.snapshot_id for s in known]
     judged = {
         "group": [one for one in every if one not in no_groups],
         "topic": [one for one in every if one not in no_topics],
         "cluster": every,
     }
-    return judged, [s.snapshot_id for s in known if not s.is_whole]
+    return judged, incomplete
 
 
 def _nameless(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> tuple[set[int], set[int]]:
@@ -123,7 +126,7 @@ def subjects_judged(
         parts += _unread_groups(cluster, incomplete, of_members)
     if topics_unread := {*incomplete} & {*judged["topic"]}:
         where = f"{of_snapshots(cluster, topics_unread)} AND topic IS NOT NULL"
-        denied = f"{where} AND error <> 'UNKNOWN_TOPIC_OR_PARTITION'"  # what is deleted is not judged for ever
+        denied = f"{where} AND error <> '{NOT_IN_CLUSTER}'"  # what is deleted is not judged for ever
         parts.append(_UNREAD.format(of="topic", name="topic", table=WATERMARKS.name, where=where))
         parts.append(_UNREAD.format(of="topic", name="topic", table=COMMITTED_OFFSETS.name, where=denied))
     if replicas_unread := {*every} - {*judged["topic"]}:
