@@ -1,4 +1,4 @@
-"""What listens at an address: each answer within 5 s, and a different one for everything that is not the right one."""
+"""What listens at an address: each answer in time, and a different one for everything that is not the right one."""
 
 import gc
 import socket
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from threading import Thread, Timer
 
 import pytest
 from kafka import KafkaAdminClient
@@ -20,13 +20,15 @@ from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
-from pipeline.kafka.probe import first_answering, why_not_kafka
+from pipeline.kafka.probe import first_answering, speaks_http, why_not_kafka
 from pipeline.kafka.watermarks import WatermarksSource
-from tests.helpers.kafka import login, parsed, plan, read, wait_for
+from tests.helpers.kafka import frozen, login, parsed, plan, read, wait_for
 from tests.helpers.network import HOST, certificate, free_port, listener
 
-LIMIT_S = 5.0
+LIMIT_S = 5.0 + 1.0
+"""The default of `connect_timeout`, and the time until a busy machine notices that it has passed."""
 HURRY = {"connect_timeout_ms": "1200"}
+SILENT = "accepts the connection but stays silent: not a Kafka listener, or"
 SOURCES = (BrokersSource, CommittedOffsetsSource, GroupMembersSource, WatermarksSource)
 
 
@@ -101,7 +103,7 @@ def test_an_unknown_host_is_reported(name: str) -> None:
 
 def test_a_silent_port_is_reported() -> None:
     with listener() as server:
-        assert why(server) == "accepts the connection but stays silent: not a Kafka listener, or one that wants TLS"
+        assert why(server, **HURRY) == f"{SILENT} one that wants TLS, or a broker that is too busy"
 
 
 def test_a_port_that_answers_byte_by_byte_counts_as_silent() -> None:
@@ -109,8 +111,31 @@ def test_a_port_that_answers_byte_by_byte_counts_as_silent() -> None:
         assert str(why(server, **HURRY)).startswith("accepts the connection but stays silent")
 
 
-def test_a_web_server_is_recognised(http: str) -> None:
-    assert why(http) == "speaks HTTP, not Kafka"
+def test_a_web_server_is_not_kafka_and_speaks_http(http: str) -> None:
+    assert str(why(http)).startswith("answers with something that is not Kafka")
+    assert speaks_http(http, parsed("-"))
+
+
+def test_what_is_no_web_server_does_not_speak_http(kafka: EmbeddedKafka) -> None:
+    with listener() as silent:
+        for server in (silent, kafka.bootstrap_servers, f"{HOST}:{free_port()}", "nowhere.invalid:80", ":80"):
+            assert not speaks_http(server, parsed("-", **HURRY))
+
+
+def test_a_silent_server_only_gets_one_request_and_it_is_for_the_versions_of_kafka() -> None:
+    received: list[bytes] = []
+    with listener(lambda connection: received.append(connection.recv(1000))) as server:
+        why(server)
+    assert received == [bytes.fromhex("0000000a 0012 0000 4c414721 ffff")]
+
+
+def test_a_broker_that_hangs_for_half_of_the_timeout_is_a_kafka_listener(kafka3: EmbeddedKafka) -> None:
+    with frozen(kafka3, 3):
+        thawing = Timer(2.5, kafka3.thaw, [3])
+        thawing.start()
+        reason = why(kafka3.address(3))
+        thawing.join()
+    assert reason is None
 
 
 def test_a_port_that_closes_the_connection_is_reported() -> None:
@@ -126,7 +151,7 @@ def test_a_port_with_another_protocol_is_reported() -> None:
 def test_a_port_that_is_silent_during_the_tls_handshake_is_reported() -> None:
     with listener() as server:
         reason = why(server, security_protocol="SSL", **HURRY)
-    assert reason == "accepts the connection but stays silent: not a Kafka listener, or one without TLS"
+    assert reason == f"{SILENT} one without TLS, or a broker that is too busy"
 
 
 def test_a_kafka_listener_passes_whatever_the_password(kafka: EmbeddedKafka) -> None:
@@ -155,6 +180,7 @@ def test_the_first_server_that_answers_as_kafka_is_used_without_waiting_for_the_
         assert first_answering([good, silent], parsed("-")) == good
         assert time.monotonic() - started < 1
         assert first_answering([silent, good], parsed("-")) == good
+        assert time.monotonic() - started < LIMIT_S / 2
 
 
 def test_the_error_gives_a_reason_for_each_server(http: str) -> None:
