@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
@@ -14,7 +14,7 @@ from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
-from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
+from pipeline.kafka.groups import Item, ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource, known
 from pipeline.tables import COMMITTED_OFFSETS
 
@@ -93,7 +93,7 @@ def keeps_offsets(group: ListedGroup) -> bool:
 
 def read_commits(
     client: KafkaClient,
-    coordinators: Mapping[str, int],
+    coordinators: Mapping[str, int | None],
     wanted: Callable[[str], bool],
     named: Mapping[str, Partitions] | None = None,
 ) -> dict[str, Columns | Failure]:
@@ -135,24 +135,22 @@ class CommittedOffsetsSource(KafkaSource):
         return "kafka_committed_offsets"
 
 
-def commit_columns(
-    answers: Mapping[str, Columns | Failure], items: Sequence[ListedGroup | Unlisted] = ()
-) -> Iterator[Columns]:
+def commit_columns(answers: Mapping[str, Columns | Failure], items: Sequence[Item] = ()) -> Iterator[Columns]:
     """The rows of all groups; a group that could not be read or listed is one row with its error."""
     read = {g: a for g, a in answers.items() if not isinstance(a, Failure)}
     if read:
         yield _together(read)
-    failed: list[tuple[str | None, str]]
-    failed = [(g, a.error) for g, a in answers.items() if isinstance(a, Failure)]
-    failed += [(None, i.error) for i in items if isinstance(i, Unlisted)]
+    failed = [_Unread(g, None, a.error) for g, a in answers.items() if isinstance(a, Failure)]
+    failed += [_Unread(None, i.partition, i.error) for i in items if isinstance(i, Unlisted)]
     if failed:
-        yield _failed([g for g, _ in failed], [error for _, error in failed])
+        yield _failed(failed)
 
 
-def unread_commits(items: Sequence[ListedGroup | Unlisted], reason: ClusterError) -> Columns:
+def unread_commits(items: Sequence[Item], reason: ClusterError) -> Columns:
     """The error rows of groups, if the cluster cannot be reached any more."""
-    groups = [i.group_id if isinstance(i, ListedGroup) else None for i in items]
-    return _failed(groups, [i.error if isinstance(i, Unlisted) else reason.error for i in items])
+    failed = [_Unread(i.group_id, None, reason.error) for i in items if isinstance(i, ListedGroup)]
+    failed += [_Unread(None, i.partition, i.error) for i in items if isinstance(i, Unlisted)]
+    return _failed(failed)
 
 
 def _requests(
@@ -192,10 +190,19 @@ def _together(groups: Mapping[str, Columns]) -> Columns:
     return together
 
 
-def _failed(groups: Sequence[str | None], errors: Sequence[str]) -> Columns:
+class _Unread(NamedTuple):
+    """A group that could not be read; or, without a name, the groups of a partition of __consumer_offsets."""
+
+    group_id: str | None
+    partition: int | None
+    error: str
+
+
+def _failed(unread: Sequence[_Unread]) -> Columns:
     return {
-        "captured_at": [utc_now()] * len(groups),
-        "group_id": groups,
-        "source": [SOURCE] * len(groups),
-        "error": errors,
+        "captured_at": [utc_now()] * len(unread),
+        "group_id": [u.group_id for u in unread],
+        "partition": [u.partition for u in unread],
+        "source": [SOURCE] * len(unread),
+        "error": [u.error for u in unread],
     }

@@ -20,8 +20,9 @@ from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure, error_name
 from pipeline.kafka.group_members import read_members
-from pipeline.kafka.groups import list_groups
+from pipeline.kafka.groups import Unproven, list_groups
 from pipeline.kafka.options import SourceOptions
+from pipeline.kafka.probe import speaks_http
 
 REFUSALS = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 GROUPS_TRIED = 500
@@ -35,6 +36,14 @@ _TODO = {
     "one without TLS": "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT",
 }
 """What to do about a cluster that cannot be reached, by words in the reason."""
+_MAY_BE_WEB = (
+    "accepts the connection but",
+    "answers with something",
+    "closes the connection (",
+    "closes the connection on",
+    "fails the TLS handshake",
+)
+"""The reasons that a web server may be behind. No other server is asked, because a broker would log the request."""
 _ACL_TOOL = "kafka-acls.sh"
 _FIRST_ACL = Check(
     None,
@@ -76,9 +85,18 @@ def _checks(cluster: ClusterConfig) -> Iterator[Check]:
             yield from _check_hidden_topics(client, rights, topics, read)
     except ClusterError as error:
         todo = [todo for words, todo in _TODO.items() if words in str(error)]
+        if web := [*_web_servers(str(error), options)]:
+            todo = [f"correct the port of {', '.join(web)} in bootstrap_servers: a web server listens there"]
         yield Check(False, str(error), "; ".join(todo) or "docs/troubleshooting.md says more")
     except Exception as error:  # noqa: BLE001 - one cluster must not keep the others from being checked
         yield Check(False, unexpected(error))
+
+
+def _web_servers(reasons: str, options: SourceOptions) -> Iterator[str]:
+    """The bootstrap servers that are web servers, among those whose reason leaves this open."""
+    for server in options.bootstrap_servers:
+        if any(f"{server} {reason}" in reasons for reason in _MAY_BE_WEB) and speaks_http(server, options):
+            yield server
 
 
 def _check_brokers(client: KafkaClient) -> Iterator[Check]:
@@ -137,9 +155,11 @@ def _check_rights(client: KafkaClient, rights: _Rights) -> Generator[Check, None
 
 def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None, set[str]]:
     """Checks whether groups can be described; returns those selected topics that their members read."""
-    groups, unlisted = list_groups(client)
+    groups, unlisted, unproven = list_groups(client)
     for error in sorted({u.error for u in unlisted}):
         yield Check(False, f"some groups cannot be listed: {error}")
+    if unproven and unproven.error in REFUSALS:
+        yield _check_proof(unproven, rights)
     tried = groups[:GROUPS_TRIED]
     answers = read_members(client, tried, client.options.topics.matcher()) if tried else {}
     failed = {name: answer.error for name, answer in answers.items() if isinstance(answer, Failure)}
@@ -163,6 +183,18 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None
     return {
         row["topic"] for rows in answers.values() if not isinstance(rows, Failure) for row in rows if row.get("topic")
     }
+
+
+def _check_proof(unproven: Unproven, rights: _Rights) -> Check:
+    """What to do if Kafka does not let laglake prove that its list of groups lacks none."""
+    of_groups = f"--group {unproven.group} --resource-pattern-type prefixed"
+    resource = of_groups if unproven.group else f"--topic {unproven.topic}"
+    return Check(
+        None,
+        "whether the list of groups lacks some while their coordinators move cannot be proven: "
+        f"{unproven.error} for {f'groups {unproven.group}*' if unproven.group else f'topic {unproven.topic}'}",
+        rights.give("Describe", resource),
+    )
 
 
 def _check_hidden_topics(

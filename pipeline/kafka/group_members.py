@@ -20,7 +20,7 @@ from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure, error_name
-from pipeline.kafka.groups import ListedGroup, Unlisted, chunks_by_coordinator
+from pipeline.kafka.groups import Item, ListedGroup, Unlisted, chunks_by_coordinator
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
 from pipeline.tables import GROUP_MEMBERS
 
@@ -132,13 +132,19 @@ def _classic_subscription(protocol: str, metadata: bytes) -> list[str] | None:
 
 
 def read_members(client: KafkaClient, groups: Sequence[ListedGroup], wanted: Wanted) -> dict[str, list[Row] | Failure]:
-    """The rows of each group, or a Failure if it cannot be described."""
+    """The rows of each group, or a Failure if it cannot be described.
+
+    A group whose coordinator is None is asked for at the coordinator that Kafka finds.
+    """
     listed = {g.group_id: g for g in groups}
 
     def ask(broker: int | None, names: Sequence[str]) -> Asked[str]:
         return _describe(broker, [listed[name] for name in names], wanted)
 
-    return client.ask_all({g.group_id: g.coordinator for g in groups}, ask, client.coordinators)
+    unplaced = [g.group_id for g in groups if g.coordinator is None]
+    found = client.coordinators(unplaced) if unplaced else {}
+    coordinators = {g.group_id: found.get(g.group_id, g.coordinator) for g in groups}
+    return client.ask_all(coordinators, ask, client.coordinators)
 
 
 class GroupMembersReader(KafkaReader):
@@ -205,15 +211,16 @@ def _stamped(rows: list[Row] | Failure, coordinator: int | None, arrived_at: dat
     return [row | {"captured_at": arrived_at, "coordinator": coordinator} for row in rows]
 
 
-def unread_members(items: Sequence[ListedGroup | Unlisted], reason: ClusterError) -> Columns:
+def unread_members(items: Sequence[Item], reason: ClusterError) -> Columns:
     """A row for each group, with its listed state and why it could not be read."""
     failure = Failure(reason.error)
     return member_columns(items, {g.group_id: failure for g in items if isinstance(g, ListedGroup)})
 
 
-def member_columns(items: Sequence[ListedGroup | Unlisted], answers: Mapping[str, list[Row] | Failure]) -> Columns:
+def member_columns(items: Sequence[Item], answers: Mapping[str, list[Row] | Failure]) -> Columns:
     """The rows of groups, in columns; a group without an answer could not be reached."""
-    rows: list[Row] = [{"error": i.error} for i in items if isinstance(i, Unlisted)]
+    unlisted = [i for i in items if isinstance(i, Unlisted)]
+    rows: list[Row] = [{"coordinator": i.broker, "partition": i.partition, "error": i.error} for i in unlisted]
     for group in items:
         if isinstance(group, ListedGroup):
             rows += _rows(group, answers[group.group_id])

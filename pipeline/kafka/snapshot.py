@@ -30,7 +30,7 @@ from pipeline.kafka.committed_offsets import (
 from pipeline.kafka.epochs import Epoch, read_epoch_ends
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import Row, member_columns, read_members, unread_members
-from pipeline.kafka.groups import ListedGroup, list_groups
+from pipeline.kafka.groups import ListedGroup, Unproven, list_groups
 from pipeline.kafka.log_ends import AFTER, ENDS
 from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
@@ -39,7 +39,10 @@ from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
 
 KIND = "kind"
 REQUESTS = "requests"
-"""The kind of the rows that count requests; a row of any other kind is of the bronze table with that name."""
+"""The kind of the rows that count requests."""
+UNPROVEN = "unproven"
+"""The kind of a row without values: groups may be missing without an error. A row of any other kind is of the bronze
+table with that name."""
 
 GROUPS_AT_ONCE = 25
 ENDS_READ = (*ENDS, *AFTER)
@@ -61,7 +64,7 @@ class SnapshotReader(KafkaReader):
     def plan(self, client: KafkaClient) -> list[Chunk]:
         """Reads the metadata and lists the groups, once, and applies the filters before anything else is asked."""
         placements = all_placements(client)
-        groups, unlisted = list_groups(client)
+        groups, unlisted, unproven = list_groups(client)
         groups.sort(key=lambda g: (g.coordinator, g.group_id))
         partitions = sorted(placements, key=lambda p: (placements[p].leader, p))
         of_partitions = ceil(len(partitions) / self.options.partitions_per_task)
@@ -70,6 +73,8 @@ class SnapshotReader(KafkaReader):
         items: list[list[Any]] = [[*_share(groups, number, of_groups)] for number in range(of_groups)]
         items += [[] for _ in range(tasks - of_groups)]
         items[0] += unlisted
+        if unproven:
+            items[0].append(unproven)
         # Spark starts the tasks in this order, so the last ones seldom end before others have read their commits.
         shares: list[dict[TopicPartition, Placement]] = [{} for _ in range(tasks - of_partitions)]
         shares += [{p: placements[p] for p in _share(partitions, n, of_partitions)} for n in range(of_partitions)]
@@ -77,28 +82,30 @@ class SnapshotReader(KafkaReader):
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
         """What cannot be read is a row with its error."""
+        yield from _without_proof(chunk)
         listed = [g for g in chunk.items if isinstance(g, ListedGroup)]
         members = read_members(client, listed, self.options.topics.matcher())
-        yield _of(GROUP_MEMBERS.name, member_columns(chunk.items, members))
+        yield of_kind(GROUP_MEMBERS.name, member_columns(chunk.items, members))
         reader = _CommitReader(client, dict(chunk.placements), members)
         for groups in in_chunks((g for g in listed if keeps_offsets(g)), GROUPS_AT_ONCE):
             for columns in reader.commits(groups):
-                yield _of(COMMITTED_OFFSETS.name, columns)
+                yield of_kind(COMMITTED_OFFSETS.name, columns)
         for columns in commit_columns({}, chunk.items):
-            yield _of(COMMITTED_OFFSETS.name, columns)
+            yield of_kind(COMMITTED_OFFSETS.name, columns)
         placements = {p: reader.placements[p] for p in chunk.placements}
-        yield _of(WATERMARKS.name, watermark_columns(placements, read_partitions(client, placements)))
+        yield of_kind(WATERMARKS.name, watermark_columns(placements, read_partitions(client, placements)))
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:
         """A row for each group and kind, and for each partition."""
-        yield _of(GROUP_MEMBERS.name, unread_members(chunk.items, reason))
-        yield _of(COMMITTED_OFFSETS.name, unread_commits(chunk.items, reason))
+        yield from _without_proof(chunk)
+        yield of_kind(GROUP_MEMBERS.name, unread_members(chunk.items, reason))
+        yield of_kind(COMMITTED_OFFSETS.name, unread_commits(chunk.items, reason))
         failed = dict.fromkeys(chunk.placements, Failure(reason.error))
-        yield _of(WATERMARKS.name, watermark_columns(chunk.placements, failed))
+        yield of_kind(WATERMARKS.name, watermark_columns(chunk.placements, failed))
 
     def counted(self, requests: Mapping[int, int]) -> Columns:
         """The rows that count requests, with their kind."""
-        return _of(REQUESTS, super().counted(requests))
+        return of_kind(REQUESTS, super().counted(requests))
 
 
 class SnapshotSource(KafkaSource):
@@ -172,7 +179,7 @@ class _CommitReader:
             current_leaders(self.client, self.placements, sorted(unknown))
         return {p: self.placements[p] for p in wanted if p in self.placements}
 
-    def hidden(self, coordinators: Mapping[str, int]) -> Commits:
+    def hidden(self, coordinators: Mapping[str, int | None]) -> Commits:
         """The commits that Kafka leaves out without an error, because the topics may not be described.
 
         Members' assignments have the names of the partitions. If Kafka is asked for them by name, it returns an error.
@@ -189,12 +196,18 @@ class _CommitReader:
         return {g: _refused(a, named[g]) for g, a in answers.items()}
 
 
+def _without_proof(chunk: Chunk) -> Iterator[Columns]:
+    if any(isinstance(item, Unproven) for item in chunk.items):
+        yield {KIND: [UNPROVEN]}
+
+
 def _share(items: Sequence[Any], number: int, of: int) -> Sequence[Any]:
     """Part number `number` of `of` parts of about equal size."""
     return items[len(items) * number // of : len(items) * (number + 1) // of]
 
 
-def _of(kind: str, columns: Columns) -> Columns:
+def of_kind(kind: str, columns: Columns) -> Columns:
+    """Rows of one kind."""
     rows = max(map(len, columns.values()), default=0)
     return {KIND: [kind] * rows, **columns}
 

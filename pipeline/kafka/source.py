@@ -129,15 +129,16 @@ class KafkaReader(DataSourceReader):
                 with KafkaClient(options, [chunk.address] if chunk.address else []) as client:
                     client.give_up(chunk.unreachable)
                     for columns in self.fetch(client, chunk):
-                        yield from self._batches(columns)
+                        yield from self.batches(columns)
                     requests += client.requests
             except ClusterError as reason:
                 for columns in self.unread(chunk, reason):
-                    yield from self._batches(columns)
+                    yield from self.batches(columns)
         if self.options.count_requests:
-            yield from self._batches(self.counted(requests))
+            yield from self.batches(self.counted(requests))
 
-    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """Arrow batches with all columns of the source; those that are not given are NULL."""
         schema = arrow_schema(self.schema)
         rows = max(map(len, columns.values()), default=0)
         arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type) for f in schema]

@@ -19,12 +19,13 @@ from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import ClusterConfig
 from pipeline.derive.log_index import with_the_index
-from pipeline.kafka.snapshot import KIND
+from pipeline.kafka.snapshot import KIND, UNPROVEN
 from pipeline.lake import FAILURES, Lake, of_snapshots
 from pipeline.lake.few_rows import expect_rows
 from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions
+from pipeline.snapshot.missing_groups import groups_not_gone
 from pipeline.snapshot.summary import Landed, counts, error_entries
 from pipeline.snapshot.time_lookups import learnt_samples
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
@@ -73,10 +74,8 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     # Everything is read before anything is landed, because time that passes between two reads looks like lag. The
     # positions of clients come first, so that none is beyond the end of its log.
     positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
-    options = source_options(in_time(cluster, until_s))
-    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
-    read = _read(staged, landed)
-    expect_rows(lake.spark, sum(r.rows for r in read.values()))
+    staged, read = _staged_cluster(lake, claim, in_time(cluster, until_s), landed)
+    expect_rows(lake.spark, sum(read[table.name].rows for table in BRONZE))
     for table in BRONZE:
         _land_table(lake, claim, table, staged, landed, read[table.name].rows)
         if landed.counts[table.name]["rows"] != read[table.name].rows:
@@ -87,6 +86,31 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
         if read[table.name].is_suspect:
             verdict = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id)
             landed.quarantined[table.name] = verdict.quarantined
+
+
+def _staged_cluster(
+    lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed
+) -> tuple[DataFrame, dict[str, Read]]:
+    """The staged rows of the cluster, and what was read for each bronze table.
+
+    If Kafka did not prove that its list has all groups, those that the snapshot before had are asked for by name.
+    """
+    options = source_options(cluster)
+    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
+    read = _read(staged, landed)
+    if not read[UNPROVEN].rows:
+        return staged, read
+    landed.warnings["groups_unproven"] = 1
+    missing = groups_not_gone(lake, claim, staged, options)
+    if missing is None:
+        return staged, read
+    missing = _staged(lake, claim, "missing_groups", missing)
+    more = _read(missing, landed)
+    return staged.unionByName(missing), {name: _sum(one, more[name]) for name, one in read.items()}
+
+
+def _sum(one: Read, other: Read) -> Read:
+    return Read(one.rows + other.rows, one.is_suspect or other.is_suspect)
 
 
 def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
@@ -101,7 +125,7 @@ def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
 
 
 def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
-    """What was read for each bronze table. The number of requests to each broker is added to `landed`.
+    """What was read for each bronze table, and of the kind UNPROVEN. The requests to each broker are added to `landed`.
 
     Raises LakeError if the staged rows are another run's.
     """
@@ -110,7 +134,7 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
         .groupBy(KIND, "request_broker", "is_others")
         .agg(F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests"), is_suspect().alias("is_suspect"))
     )
-    read = {table.name: Read(0, False) for table in BRONZE}
+    read = {kind: Read(0, False) for kind in (*(table.name for table in BRONZE), UNPROVEN)}
     for row in counted.collect():
         if row["is_others"]:
             raise LakeError(STAGED_OVER)

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.kafka.groups import OFFSETS_TOPIC
 from pipeline.lake import Lake
 from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, ErrorEntry, Summary
 from pipeline.quality.rules import oddities
@@ -93,8 +94,12 @@ def _oddities(landed: Landed) -> dict[str, int]:
 
 
 def _where(table: str) -> Column:
-    group_tables = (COMMITTED_OFFSETS.name, GROUP_MEMBERS.name)
-    return F.col("group_id") if table in group_tables else F.concat_ws("-", "topic", "partition")
+    if table not in (COMMITTED_OFFSETS.name, GROUP_MEMBERS.name):
+        return F.concat_ws("-", "topic", "partition")
+    unlisted = F.concat(F.lit(f"groups in {OFFSETS_TOPIC}-"), "partition")  # NULL if not even the partition is known
+    if table == GROUP_MEMBERS.name:
+        unlisted = F.concat(unlisted, F.coalesce(F.concat(F.lit(" at broker "), "coordinator"), F.lit("")))
+    return F.when(F.col("group_id").isNull(), unlisted).otherwise(F.col("group_id"))
 
 
 def error_entries(rows: DataFrame, table: str, where: Column) -> list[ErrorEntry]:

@@ -15,8 +15,15 @@ from pipeline.tables.columns import (
     TIMESTAMP,
     TOPIC,
     TOPIC_ID,
+    Column,
     Table,
     schema,
+)
+
+_PARTITION_OR_UNLISTED: Column = (
+    "partition",
+    INT,
+    "partition; in a row without group and topic, the partition of __consumer_offsets whose groups could not be listed",
 )
 
 COMMITTED_OFFSETS = Table(
@@ -27,7 +34,7 @@ COMMITTED_OFFSETS = Table(
         CAPTURED,
         GROUP,
         TOPIC,
-        PARTITION,
+        _PARTITION_OR_UNLISTED,
         ("committed_offset", LONG, "next offset that the group would read after a restart; NULL = no commit"),
         (
             "earlier_offset",
@@ -133,7 +140,7 @@ GROUP_MEMBERS = Table(
         ("subscribed_topics", ArrayType(STRING), "topics that the member subscribes to by name; NULL = not known"),
         ("subscribed_regex", STRING, "regular expression of the member's subscription (KIP-848)"),
         TOPIC,
-        PARTITION,
+        _PARTITION_OR_UNLISTED,
         ("is_target", BOOLEAN, "whether the member is to keep the partition (KIP-848); NULL for classic groups"),
         ERROR,
     ),

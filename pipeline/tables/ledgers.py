@@ -36,8 +36,9 @@ SNAPSHOTS = Table(
             "warnings",
             MapType(STRING, LONG),
             (
-                "counts of oddities, such as captured_in_future (a clock is ahead) and metadata_missing (commits whose "
-                "metadata is not known), and of missed_instants just before"
+                "counts of oddities, such as captured_in_future (a clock is ahead), metadata_missing (commits whose "
+                "metadata is not known) and groups_unproven (1: Kafka refuses the proof that no group is missing), and "
+                "of missed_instants just before"
             ),
         ),
         ("requests", MapType(STRING, LONG), "requests sent, by broker id"),

@@ -85,12 +85,12 @@ def denied(
             ACL(f"User:{user}", "*", operation, ACLPermissionType.DENY, resource),
             ACL("User:*", "*", ACLOperation.ALL, ACLPermissionType.ALLOW, resource),
         ]
-        every = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, resource)
+        own = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, resource)
         admin.create_acls(rules)
-        wait_for(lambda: len(admin.describe_acls(every)[0]) == len(rules))  # the answer comes before brokers know of it
+        wait_for(lambda: len(admin.describe_acls(own)[0]) == len(rules))  # the answer comes before brokers know of it
         yield
-        admin.delete_acls([every])
-        wait_for(lambda: not admin.describe_acls(every)[0])
+        admin.delete_acls([own])
+        wait_for(lambda: not admin.describe_acls(own)[0])
 
 
 def commit(admin: KafkaAdminClient, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:

@@ -27,6 +27,7 @@ from tests.helpers.kafka import (
     frozen,
     login,
     parsed,
+    partitions_of,
     plan,
     read,
 )
@@ -62,10 +63,11 @@ def offsets(rows: list[Row]) -> dict[tuple[str, str, int], int | None]:
 
 
 def errors(rows: list[Row]) -> dict[str | None, str]:
-    """The errors by group; a row with an error must have no other values."""
+    """The errors by group; a row with an error must have no other values, unless it has no group."""
     failed = [row for row in rows if row["error"]]
     for row in failed:
-        assert (row["topic"], row["partition"], row["committed_offset"]) == (None, None, None)
+        assert (row["topic"], row["committed_offset"]) == (None, None)
+        assert (row["partition"] is None) == (row["group_id"] is not None)
         assert (row["source"], row["captured_at"] is None) == ("offset_fetch", False)
     return {row["group_id"]: row["error"] for row in failed}
 
@@ -149,7 +151,7 @@ def test_kafka_leaves_out_a_topic_without_the_describe_right(kafka: EmbeddedKafk
     assert offsets(rows) == {("co-topics", "co-a", 0): 1}
 
 
-@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 3 + 4), (40, 2, 3 + 3 + 2)])
+@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 7 + 4), (40, 2, 7 + 3 + 2)])
 def test_chunks_contain_each_group_once_and_requests_are_counted(
     kafka: EmbeddedKafka, admin: Any, groups_per_task: int, tasks: int, requests: int
 ) -> None:
@@ -161,7 +163,8 @@ def test_chunks_contain_each_group_once_and_requests_are_counted(
     rows = planned.rows()
     assert len(planned.chunks) == tasks
     assert offsets([row for row in rows if row["requests"] is None]) == expected
-    # Two requests for the plan (groups, and leaders of their partitions), then one for each 25 groups.
+    # The cluster's id on each connection. For the plan, the leaders of __consumer_offsets, and five requests for the
+    # groups and the proof that none is missing. Then one request for each 25 groups.
     assert sum(row["requests"] or 0 for row in rows) == requests
     assert {row["request_broker"] for row in rows} == {None, 1}
 
@@ -186,8 +189,9 @@ def test_a_connection_that_is_lost_midway_is_opened_again(kafka: EmbeddedKafka, 
         *rows, count = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, **options)
     assert offsets(rows) == {("co-lost", "co-a", 0): 1}
     assert proxy.api_keys().count(lost) == 2
-    # Each of three connections is asked for its cluster's id; OffsetFetch is sent again after FindCoordinator.
-    assert count["requests"] == 7 + (lost == OFFSET_FETCH)
+    # Each of three connections is asked for its cluster's id. The plan takes six more requests. If the list of groups
+    # is lost, they are sent again; OffsetFetch is sent again after FindCoordinator.
+    assert count["requests"] == 3 + 6 + {LIST_GROUPS: 6 + 1, OFFSET_FETCH: 3}[lost]
 
 
 def test_a_connection_that_cannot_be_opened_again_is_an_error_for_each_group(kafka: EmbeddedKafka, admin: Any) -> None:
@@ -220,7 +224,7 @@ def test_on_an_old_broker_coordinators_are_looked_up_one_by_one(kafka: EmbeddedK
     assert offsets(Planned(planned.reader, chunks).rows()) == {("co-moved-old", "co-a", 0): 1}
 
 
-def test_groups_of_a_frozen_broker_are_one_row_without_a_group_id_and_the_others_are_kept(
+def test_groups_of_a_frozen_broker_are_a_row_for_each_of_its_partitions_and_the_others_are_kept(
     kafka3: EmbeddedKafka,
 ) -> None:
     groups = [f"co3-{number}" for number in range(12)]
@@ -236,6 +240,11 @@ def test_groups_of_a_frozen_broker_are_one_row_without_a_group_id_and_the_others
         rows = read(CommittedOffsetsSource, kafka3.address(1), groups_allow="^co3-", **IN_A_HURRY)
     assert 0 < len(elsewhere) < len(groups)
     assert errors(rows) == {None: "REQUEST_TIMED_OUT"}
+    with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin3:
+        led = partitions_of(admin3, "__consumer_offsets")
+    assert {row["partition"] for row in rows if row["error"]} == {
+        partition.partition for partition, described in led.items() if described["leader_id"] == cold
+    }
     assert {row["group_id"] for row in rows if not row["error"]} == elsewhere
 
 
@@ -280,7 +289,7 @@ def test_commits_with_much_metadata_come_in_small_batches() -> None:
     reader = source.reader(source.schema())
     # One group has all of the metadata.
     metadata = ["m" * 4_096] * 10_000 + ["m"] * 50_000
-    found = [*reader._batches({"group_id": ["g"] * len(metadata), "metadata": metadata})]
+    found = [*reader.batches({"group_id": ["g"] * len(metadata), "metadata": metadata})]
     assert [one for batch in found for one in batch["metadata"].to_pylist()] == metadata
     assert max(batch.nbytes for batch in found) <= MAX_BATCH_BYTES
     assert len(found) <= 10

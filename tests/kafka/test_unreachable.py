@@ -79,9 +79,21 @@ def test_for_tls_to_a_port_that_answers_in_plaintext_the_protocol_is_to_be_corre
 
 def test_for_tls_to_a_silent_port_plaintext_is_suggested(said: Said) -> None:
     todo = "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT"
-    what = "accepts the connection but stays silent: not a Kafka listener, or one without TLS"
+    silent = "accepts the connection but stays silent"
+    what = f"{silent}: not a Kafka listener, or one without TLS, or a broker that is too busy"
     with listener() as server:
         assert said(server, security_protocol="SSL") == (f"{server} {what}", todo)
+
+
+def test_a_web_server_is_named(said: Said) -> None:
+    def serve(connection: socket.socket) -> None:
+        if connection.recv(100).startswith(b"GET "):
+            connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+
+    with listener(serve) as server:
+        what, todo = said(server)
+    assert what.startswith(f"{server} closes the connection on the first request")
+    assert todo == f"correct the port of {server} in bootstrap_servers: a web server listens there"
 
 
 def test_a_tls_listener_that_is_not_kafka_is_not_reported_as_one_that_wants_tls(said: Said, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from pipeline.analytics.keys import PARTITION_AT, READER, READER_AT, SNAPSHOT
 def errors_of(lag: DataFrame, unread_groups: DataFrame) -> DataFrame:
     """READER_AT and error of readers whose lag is not known because of an error.
 
-    `unread_groups` are the rows of `committed_offsets` of groups that could not be read at all. They have no topic; and
-    no group where not even the names of the groups are known.
+    `unread_groups` are the rows of `committed_offsets` of groups that could not be read at all. They have no topic. If
+    not even the names of the groups are known, they have no group either, but the partition of __consumer_offsets.
     """
     unknown = lag.where(F.col("error").isNotNull() & F.col("consumer_lag").isNull())
     return unknown.select(*READER_AT, "error").unionByName(unread_groups.select(*READER_AT, "error"))
@@ -45,7 +45,7 @@ def unreadable(errors: DataFrame, leaderless: DataFrame) -> DataFrame:
     place = F.struct("topic", "partition")
     others = errors.join(leaderless, PARTITION_AT, how="left_anti")
     rows = others.groupBy(*SNAPSHOT).agg(
-        F.count_distinct(F.when(F.col("partition").isNotNull(), place)).alias("partitions"),
+        F.count_distinct(F.when(F.col("topic").isNotNull(), place)).alias("partitions"),
         F.count_if(F.col("topic").isNull()).alias("whole_groups"),
         F.sort_array(F.collect_set("group_id")).alias("groups"),
         F.sort_array(F.collect_set("topic")).alias("topics"),

@@ -24,7 +24,7 @@ def found(
 ) -> list[dict[str, Any]]:
     """The problems of snapshots 2 and 3, from (snapshot, group, topic, partition, error, lag) and from whole groups."""
     rows = frame(spark, LAG, "snapshot_id group_id topic partition error consumer_lag", *lag)
-    unread = frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id error", *groups)
+    unread = frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id error partition", *((*g, None)[:4] for g in groups))
     watermarks = frame(spark, WATERMARKS, "snapshot_id topic partition leader replicas", *logs)
     errors = repeated_errors(errors_of(rows, unread), {2: 1, 3: 2})
     problems = worded(unreadable(errors, leaderless(watermarks)))
@@ -91,3 +91,11 @@ def test_groups_whose_names_are_not_known_are_said_so(spark: SparkSession) -> No
     assert problem["summary"] == (
         f"Lag is not known for all partitions of groups whose names are not known: {NO_COORDINATOR}."
     )
+
+
+def test_groups_that_could_not_be_listed_in_two_snapshots_are_the_same_only_in_the_same_partition(
+    spark: SparkSession,
+) -> None:
+    assert found(spark, [], [(1, None, NO_COORDINATOR, 7), (2, None, NO_COORDINATOR, 8)]) == []
+    (problem,) = found(spark, [], [(n, None, NO_COORDINATOR, 7) for n in (1, 2)])
+    assert problem["evidence"]["partitions"] == 0
