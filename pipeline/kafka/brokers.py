@@ -57,9 +57,9 @@ class BrokersReader(KafkaReader):
         return [Chunk(None, None, ("all",))]
 
     def fetch(self, client: KafkaClient, chunk: Chunk) -> Iterator[Columns]:
-        """One row for each broker that the cluster names."""
-        brokers = client.brokers()
+        """One row for each broker that the cluster names before and after it was asked: not for one that leaves."""
         found = capabilities(client)
+        brokers = {broker: address for broker, address in client.brokers().items() if broker in found}
         yield {
             "broker": [*brokers],
             "address": [*brokers.values()],

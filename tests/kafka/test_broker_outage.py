@@ -1,5 +1,6 @@
 """A broker of `kafka3` is shut down between planning and reading, and comes back: only its own rows are affected."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
+from pipeline.kafka.source import Columns
 from pipeline.kafka.watermarks import WatermarksSource
 from tests.helpers.kafka import (
     Row,
@@ -51,6 +53,7 @@ class Outage:
     planned_before: dict[str, list[Row]] = field(default_factory=dict)
     planned_during: dict[str, list[Row]] = field(default_factory=dict)
     brokers: list[Row] = field(default_factory=list)
+    brokers_midway: list[Row] = field(default_factory=list)
     returned: list[Row] = field(default_factory=list)
 
 
@@ -91,8 +94,12 @@ def shut_down_and_read(kafka3: EmbeddedKafka, admin3: Any, seen: Outage) -> None
     limits = {"retries": "3", "retry_backoff_ms": "50"}
     before = {source.name(): plan(source, kafka3.bootstrap_servers, **FILTERS, **limits) for source in SOURCES}
     assert sum(len(chunk.items) for chunk in before["kafka_watermarks"].chunks) == 3
-    kafka3.stop(2)
-    wait_for(lambda: 2 not in leaders_of(admin3, "kc-outage", "__consumer_offsets"))
+    brokers = plan(BrokersSource, kafka3.address(1), **limits)
+    with KafkaClient(parsed(kafka3.address(1), **limits)) as client:
+        assert set(client.brokers()) == {1, 2, 3}
+        kafka3.stop(2)
+        wait_for(lambda: 2 not in leaders_of(admin3, "kc-outage", "__consumer_offsets"))
+        seen.brokers_midway = rows_of(brokers.reader.fetch(client, brokers.chunks[0]))
     for source in SOURCES:
         seen.planned_before[source.name()] = before[source.name()].rows()
         seen.planned_during[source.name()] = read(source, kafka3.bootstrap_servers, **FILTERS, **limits)
@@ -103,8 +110,11 @@ def shut_down_and_read(kafka3: EmbeddedKafka, admin3: Any, seen: Outage) -> None
         kafka3.start(2)
         wait_for(lambda: -1 not in leaders_of(admin3, "kc-outage", "__consumer_offsets"))
         for chunk in watermarks.chunks:
-            for columns in watermarks.reader.fetch(client, chunk):
-                seen.returned += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            seen.returned += rows_of(watermarks.reader.fetch(client, chunk))
+
+
+def rows_of(fetched: Iterable[Columns]) -> list[Row]:
+    return [dict(zip(columns, row, strict=True)) for columns in fetched for row in zip(*columns.values(), strict=True)]
 
 
 def by_group(rows: list[Row]) -> dict[str | None, str | None]:
@@ -143,6 +153,10 @@ def test_after_a_leader_is_shut_down_the_new_leader_is_read_and_a_partition_with
 
 def test_a_broker_that_is_shut_down_is_not_listed(outage: Outage) -> None:
     assert {row["broker"]: row["error"] for row in outage.brokers} == {1: None, 3: None}
+
+
+def test_a_broker_that_leaves_while_it_is_asked_is_not_an_error(outage: Outage) -> None:
+    assert {row["broker"]: row["error"] for row in outage.brokers_midway} == {1: None, 3: None}
 
 
 def test_a_broker_that_comes_back_is_found_by_a_client_that_connected_while_it_was_down(outage: Outage) -> None:
