@@ -12,6 +12,8 @@ from typing import Any
 from pipeline.client_positions.position import Position, count, integer, stored_name
 
 _UNKNOWN = -1
+_GIVEN_UP = ("none", "stopping", "stopped")
+"""The values of fetch_state of a partition that the client does not have, not yet or no longer."""
 
 
 def parsed(line: str) -> Any:
@@ -48,26 +50,44 @@ def of_parsed(statistics: Any) -> list[Position]:
 
 
 def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The assigned partitions. Partition -1 is internal to librdkafka, and partitions it once had stay listed."""
+    """The assigned partitions. Partition -1 is internal to librdkafka.
+
+    librdkafka goes on listing a partition that was revoked, with the offset that it fetched last: a client that had
+    given a partition away was once reported at offset 100, while its new owner had read up to 286.
+    """
     for name, topic in statistics["topics"].items():
         for partition in topic["partitions"].values():
-            if partition["partition"] >= 0 and partition["fetch_state"] != "none":
+            is_assigned = partition.get("desired", True) and partition["fetch_state"] not in _GIVEN_UP
+            if partition["partition"] >= 0 and is_assigned:
                 yield name, partition
 
 
 def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position:
+    consumed = _known(partition["app_offset"])
     # Not consumer_lag: before version 1.7 it counts from another offset, and its end depends on isolation.level.
     return Position(
         client,
         topic=stored_name(topic),
         partition=count(partition["partition"], below=2**31),
-        fetched_offset=_known(partition["next_offset"]),
-        consumed_offset=_known(partition["app_offset"]),
+        fetched_offset=_fetched(partition, consumed),
+        consumed_offset=consumed,
         reported_lag=_known(partition["consumer_lag"]),
         reported_end=_known(partition.get("hi_offset", _UNKNOWN)),
         reported_stable_end=_known(partition.get("ls_offset", _UNKNOWN)),
         bytes_total=count(partition["rxbytes"]),
     )
+
+
+def _fetched(partition: Mapping[str, Any], consumed: int | None) -> int | None:
+    """The next offset to fetch; None while the client looks up where to begin.
+
+    Until then next_offset is 0, or is left from an earlier assignment (rd_kafka_toppar_fetch_decide).
+    """
+    fetched = _known(partition["next_offset"])
+    if fetched is None or partition["fetch_state"] != "active":
+        return None
+    # next_offset is updated a moment later than app_offset, but what the application has got was fetched.
+    return fetched if consumed is None else max(fetched, consumed)
 
 
 def _known(offset: Any) -> int | None:

@@ -95,6 +95,41 @@ def test_the_shared_queue_is_reported_once_for_the_client(reported: Reported) ->
     assert {p.buffered_bytes for (topic, _), p in positions.items() if topic} == {None}
 
 
+def test_a_client_reports_only_partitions_that_it_has_and_offsets_that_it_knows(tmp_path: Path) -> None:
+    """A client gives partition 1 to another one and gets it back later.
+
+    Meanwhile librdkafka lists it with the offset that was fetched last (272), `desired` false and `fetch_state`
+    stopped; before a client knows where to begin, it lists partitions with 0.
+    """
+    lines = (unpacked("rebalance", tmp_path) / "statistics.jsonl").read_text().splitlines()
+    found = []
+    for line in lines:
+        positions = of_parsed(json.loads(line)["statistics"])
+        found.append({p.partition: (p.fetched_offset, p.consumed_offset) for p in positions if p.topic})
+    begun, has_both, without, other, reading, regained = found
+    assert begun == {0: (None, None), 1: (None, None)}
+    assert has_both == {0: (97, 97), 1: (97, 97)}
+    assert without == {0: (468, 468)}
+    assert other == {1: (467, 467)}
+    # Here librdkafka has not yet updated next_offset, 612. What the application got had been fetched.
+    assert reading == {1: (613, 613)}
+    assert regained == {0: (721, 721), 1: (721, 721)}
+
+
+def test_a_partition_that_is_given_up_or_not_begun_is_not_the_clients() -> None:
+    """Versions differ in when `desired` becomes false, and the oldest do not have it."""
+    for state in ("none", "stopping", "stopped"):
+        assert [p.topic for p in of_statistics(of_one(fetch_state=state))] == [None]
+        assert [p.topic for p in of_statistics(of_one(fetch_state=state, desired=True))] == [None]
+    assert [p.topic for p in of_statistics(of_one(desired=False))] == [None]
+
+
+def test_while_an_offset_is_looked_up_only_what_was_consumed_is_known() -> None:
+    for state in ("offset-query", "offset-wait", "validate-epoch-wait"):
+        position = of_statistics(of_one(fetch_state=state, next_offset=70, app_offset=60))[1]
+        assert (position.fetched_offset, position.consumed_offset) == (None, 60)
+
+
 def test_the_fewest_fields_give_a_position() -> None:
     assert [p.fetched_offset for p in of_statistics(of_one())] == [None, 1]
 
