@@ -21,6 +21,14 @@ from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
+from pipeline.client_positions.key_properties import (
+    LONGEST_BEAN,
+    LONGEST_NAME,
+    key_properties,
+    of_own_attributes,
+    parsed_bean,
+)
+
 
 class Metric(NamedTuple):
     """One value of a consumer, with its name in NAMES. Labels that the metric does not have are NULL."""
@@ -81,14 +89,11 @@ _FLAT = re.compile(
     r"(?P<client>.+)-ConsumerFetcherThread-(?P<consumer>.+)-(?P<fetcher>\d+)-\d+-host_(?P<host>.+?)-port_(?P<port>\d+)"
     r"(-(?P<topic>.+)-(?P<partition>\d+))?(-[A-Za-z]+)?"
 )
-LONGEST_NAME = 1_000
-"""Metrics and labels with longer names are not Kafka's. They are skipped, as matching takes more than linear time."""
-LONGEST_BEAN, LONGEST_LINE = 2 * LONGEST_NAME, 64 * 1024
+LONGEST_LINE = 64 * 1024
 MOST_TORN = 100
 _PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
 _METRIC = re.compile(r"[ \t]*(?:#[ \t]+TYPE[ \t]+)?([^\s{#\"]*)(?=[\s{\"])")
-_PROPERTY = re.compile(r'(?<![^=,])([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 _PARTITION = re.compile("[0-9]{1,9}")
 _QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
 MOST_READERS = 100_000
@@ -161,7 +166,8 @@ def of_jolokia(text: str) -> list[Metric]:
 
 def metrics(samples: Iterable[Sample]) -> list[Metric]:
     """The metrics of consumers that are in NAMES and have a value; each topic occurs once."""
-    named = [(name, sample) for sample in samples for name in _names(sample)]
+    named = of_own_attributes([(name, sample) for sample in samples for name in _names(sample)], _ours)
+    named = [(name, sample) for name, sample in named if math.isfinite(sample.value)]
     # Names may be intact in one part of an answer and mangled in another; the intact ones show what the others mean.
     consumers: dict[str, set[str]] = defaultdict(set)
     for flat in (_flat(value) for _, sample in named for value in sample.labels.values()):
@@ -184,7 +190,7 @@ def _prometheus_samples(families: Iterable[PrometheusMetric], names: Names) -> I
     for sample in (sample for family in families for sample in family.samples):
         what = _AGENTS_NAMES.get(names.get(sample.name, ""), sample.name)
         labels = {names.get(label, label): value for label, value in sample.labels.items()} if names else sample.labels
-        yield Sample(what, labels, float(sample.value))
+        yield Sample(what, key_properties(labels), float(sample.value))
 
 
 def _jolokia_samples(answer: Mapping[str, Any]) -> Iterator[Sample]:
@@ -196,18 +202,10 @@ def _jolokia_samples(answer: Mapping[str, Any]) -> Iterator[Sample]:
     for bean, attributes in beans.items():
         if len(bean) > LONGEST_BEAN:
             continue
-        domain, _, text = bean.partition(":")
-        properties = {key: _unquoted(v) for key, v in _PROPERTY.findall(text)}
-        kind = f"{domain}{properties.pop('type', '')}{properties.get('name', '')}"
+        kind, properties = parsed_bean(bean)
         for name, number in attributes.items():
             if isinstance(number, (int, float)) and not isinstance(number, bool):
                 yield Sample(kind + name, properties, float(number))
-
-
-def _unquoted(value: str) -> str:
-    """A key property's value; in quotes some characters have a backslash before them (javax.management.ObjectName)."""
-    is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if is_quoted else value
 
 
 def _flat(value: str) -> re.Match[str] | None:
@@ -222,7 +220,7 @@ def _flat_parts(value: str) -> re.Match[str] | None:
 
 def _names(sample: Sample) -> list[str]:
     is_short = all(len(name) <= LONGEST_NAME for name in (sample.what, *sample.labels))
-    return _ours(sample.what) if is_short and math.isfinite(sample.value) else []
+    return _ours(sample.what) if is_short else []
 
 
 def _metric(name: str, sample: Sample, clients: Mapping[str, str]) -> Metric | None:

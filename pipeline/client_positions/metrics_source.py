@@ -25,7 +25,7 @@ from pipeline.client_positions.consumer_metrics import (
 )
 from pipeline.client_positions.endpoints import Access, Content, endpoint_name, files_in, from_endpoint, from_file
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
-from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, integer, of_metrics
+from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, contradictions, integer, of_metrics
 from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, plain
 from pipeline.common.data_source import positive_option, refuse_unknown, several
 from pipeline.common.epoch import now_ms, utc
@@ -120,15 +120,13 @@ class ClientMetricsSource(PositionsSource):
             yield from _of_lines(content, reporter_lines.of_line)
             return
         try:
-            yield (
-                content.captured_ms,
-                of_metrics(of_jolokia(content.text) if is_json else of_prometheus(content.text, names)),
-            )
+            found = of_jolokia(content.text) if is_json else of_prometheus(content.text, names)
         except ValueError as error:
             found, torn = ([], []) if is_json else of_torn_prometheus(content.text, names)
             if torn or not found:
                 yield f"{len(torn)} lines are torn, the first is line {torn[0]}" if found else str(error)
-            yield content.captured_ms, of_metrics(found)
+        yield from contradictions(found)
+        yield content.captured_ms, of_metrics(found)
 
 
 class StatisticsSource(PositionsSource):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pipeline.client_positions.consumer_metrics import LONGEST_NAME, Metric
+from pipeline.client_positions.consumer_metrics import Metric
+from pipeline.client_positions.key_properties import LONGEST_NAME
 from pipeline.common.epoch import MINUTE_MS
 
 
@@ -109,12 +111,45 @@ _COLUMNS = {
 }
 
 
+_Identity = tuple[str, str | None, str | None, int | None]
+
+
 def of_metrics(metrics: Iterable[Metric]) -> list[Position]:
-    """A position for each client, fetcher, topic and partition that has metrics."""
-    found: dict[tuple[str, str | None, str | None, int | None], dict[str, Any]] = {}
+    """A position for each client, fetcher, topic and partition that has metrics.
+
+    A metric with several different values is NULL: which of them is true is not known (`contradictions`).
+    """
+    positions = []
+    for identity, reported in _reported_values(metrics).items():
+        known: dict[str, Any] = {}
+        for name, values in reported.items():
+            if len(values) == 1:
+                known[_COLUMNS.get(name, name)] = next(iter(values))
+        positions.append(Position(*identity, **known))
+    return positions
+
+
+def contradictions(metrics: Iterable[Metric]) -> Iterator[str]:
+    """A sentence for each metric that has several different values in a series.
+
+    An agent's rule may match `records-lag-avg` and `records-lag-max`, too, and give them the name of `records-lag`.
+    """
+    contradicted: Counter[str] = Counter()
+    for reported in _reported_values(metrics).values():
+        contradicted.update(name for name, values in reported.items() if len(values) > 1)
+    for name, series in sorted(contradicted.items()):
+        yield (
+            f"{name} has several different values in {series} series, so they are not used: make the agent's rules "
+            "give each metric a name of its own"
+        )
+
+
+def _reported_values(metrics: Iterable[Metric]) -> dict[_Identity, dict[str, set[int]]]:
+    """The different values of each metric, by client, fetcher, topic and partition."""
+    found: dict[_Identity, dict[str, set[int]]] = {}
     for metric in metrics:
         # A lag belongs to the partition and not to the broker it is fetched from, because that may change.
         fetcher = metric.thread or (metric.broker if metric.partition is None else None)
-        values = found.setdefault((metric.client_id, fetcher, metric.topic, metric.partition), {})
-        values[_COLUMNS.get(metric.name, metric.name)] = round(metric.value)
-    return [Position(*identity, **values) for identity, values in found.items()]
+        identity = (metric.client_id, fetcher, metric.topic, metric.partition)
+        found.setdefault(identity, {}).setdefault(metric.name, set()).add(round(metric.value))
+    return found

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType
 
-from pipeline.client_positions.consumer_metrics import LONGEST_NAME
+from pipeline.client_positions.key_properties import LONGEST_NAME
 from pipeline.client_positions.position import SIGNED, TEXTS, TOO_LARGE, Position, refused
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import now_ms, utc

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.client_positions.consumer_metrics import NAMES, Metric, of_jolokia, of_prometheus
-from pipeline.client_positions.position import Position, of_metrics
+from pipeline.client_positions.metrics_source import ClientMetricsSource
+from pipeline.client_positions.position import Position, contradictions, of_metrics
+from tests.helpers.client_metrics import rows_of
 from tests.helpers.recordings import rounds, unpacked
 
 CLIENTS = {
@@ -304,3 +306,141 @@ polled{client_id="c"} 4.0
     with pytest.raises(ValueError, match="is not Prometheus text"):
         of_prometheus(f"<html>\n{others}")
     assert of_prometheus(others) == []
+
+
+# jmx_exporter 1.0.1 with Kafka 4.3.0, a client.id with special characters, and a rule that also matches
+# records-lag-avg and records-lag-max. Only the values are made.
+ONE_NAME = """\
+kafka_consumer_fetch_manager_records_lag{_objectname="kafka.consumer<type=consumer-fetch-manager-metrics, \
+client-id=\\"team/connect:1,x\\", topic=orders, partition=0><>%s",\
+clientId="\\"team/connect:1,x\\"",partition="0",topic="orders"} %s
+"""
+LAG_OF_ONE = 'kafka_consumer_fetch_manager_records_lag{clientId="c",partition="0",topic="orders",} '
+
+
+def lags(text: str) -> tuple[list[int | None], list[str]]:
+    """The lags of partitions, and what the text contradicts itself about."""
+    found = of_prometheus(text)
+    return [p.reported_lag for p in of_metrics(found) if p.partition is not None], list(contradictions(found))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_of_metrics_with_one_name_the_one_whose_attribute_it_is_counts(order: tuple[int, ...]) -> None:
+    lines = [ONE_NAME % one for one in (("records-lag", 12), ("records-lag-avg", 250.5), ("records-lag-max", 900))]
+    assert lags("".join(lines[n] for n in order)) == ([12], [])
+    (found,) = of_prometheus("".join(lines[n] for n in order))
+    assert (found.client_id, found.topic, found.partition) == ("team/connect:1,x", "orders", 0)
+
+
+def test_of_metrics_with_one_name_the_one_without_an_attribute_counts_if_the_others_are_other_metrics() -> None:
+    """The exporter names the attribute of each but the first, in any order."""
+    own = 'clientId="c",partition="0",topic="orders"'
+    bean = "kafka.consumer:type=consumer-fetch-manager-metrics,partition=0,topic=orders,client-id=c<>"
+    first = f"kafka_consumer_fetch_manager_records_lag{{{own}}} "
+    others = {
+        name: f'kafka_consumer_fetch_manager_records_lag{{_objectname="{bean}{name}",{own}}} '
+        for name in ("records-lag", "records-lag-avg", "records-lag-max")
+    }
+    others_alone = f"{others['records-lag-avg']}250.5\n{others['records-lag-max']}900\n"
+    assert lags(f"{first}12\n{others_alone}") == ([12], [])
+    assert lags(f"{first}900\n{others['records-lag']}12\n{others['records-lag-avg']}250.5\n") == ([12], [])
+    # The lag has no value yet, and 900 is another metric.
+    assert lags(f"{first}900\n{others['records-lag']}NaN\n{others['records-lag-avg']}250.5\n") == ([], [])
+    assert lags(others_alone) == ([], [])
+
+
+def test_several_equal_values_are_one_value() -> None:
+    assert lags(f"{LAG_OF_ONE}0.0\n" * 3) == ([0], [])
+    assert lags(f"{LAG_OF_ONE}12.0\n{LAG_OF_ONE}NaN\n{LAG_OF_ONE}NaN\n") == ([12], [])
+
+
+@pytest.mark.parametrize("values", [(12, 250.5, 900), (900, 250.5, 12), (12, 12, 900)])
+def test_of_several_different_values_none_counts_and_the_reason_is_an_error_row(
+    values: tuple[float, ...], tmp_path: Path
+) -> None:
+    """Other series of the scrape are still known."""
+    text = "".join(f"{LAG_OF_ONE}{value}\n" for value in values) + (
+        'kafka_consumer_consumer_fetch_manager_metrics_records_lead{client_id="c",partition="0",topic="orders"} 5.0\n'
+        'kafka_consumer_fetch_manager_records_lag{clientId="c",partition="1",topic="orders",} 7.0\n'
+    )
+    (tmp_path / "scrape.prom").write_text(text)
+    rows = rows_of(ClientMetricsSource, str(tmp_path / "scrape.prom"))
+    assert {(r["partition"], r["reported_lag"], r["reported_lead"]) for r in rows if not r["error"]} == {
+        (0, None, 5),
+        (1, 7, None),
+    }
+    (error,) = [r["error"] for r in rows if r["error"]]
+    assert error == (
+        "records_lag has several different values in 1 series, so they are not used: make the agent's rules give each "
+        "metric a name of its own"
+    )
+
+
+def test_counters_of_two_clients_with_one_name_are_not_those_of_the_last_one() -> None:
+    """An endpoint may collect the metrics of several processes, which have the same client.id."""
+    text = "".join(
+        f'kafka_consumer_consumer_fetch_manager_metrics_fetch_total{{client_id="c",pod="{pod}"}} {count}\n'
+        for pod, count in (("a", 100), ("b", 3))
+    )
+    found = of_prometheus(text)
+    assert [(p.client_id, p.requests_total) for p in of_metrics(found)] == [("c", None)]
+    assert len(list(contradictions(found))) == 1
+
+
+def test_no_recorded_scrape_or_answer_contradicts_itself(folder: Path) -> None:
+    for recording, client in CLIENTS.items():
+        for _, *answers in rounds(unpacked(recording, folder) / client):
+            assert [list(contradictions(metrics)) for metrics in answers] == [[], []]
+
+
+# jmx_exporter 1.0.1 with the greedy rule 'kafka.(.+)<type=(.+)-metrics, client-id=(.+)><>([a-z-]+)'.
+GREEDY = """\
+kafka_consumer_consumer_fetch_manager_bytes_consumed{clientId="\\"team/greedy:1,x\\""} 415948.0
+kafka_consumer_consumer_fetch_manager_bytes_consumed{clientId="\\"team/greedy:1,x\\", topic=orders.eu"} 915948.0
+kafka_consumer_consumer_fetch_manager_bytes_consumed{clientId="\\"team/greedy:1,x\\", topic=orders_eu"} 915948.0
+kafka_consumer_consumer_fetch_manager_records_lag{clientId="\\"team/greedy:1,x\\", topic=orders.eu, partition=0"} 3.0
+kafka_consumer_consumer_fetch_manager_records_lag{clientId="\\"team/greedy:1,x\\", topic=orders_eu, partition=0"} 3.0
+kafka_consumer_consumer_fetch_manager_records_lag_max{clientId="\\"team/greedy:1,x\\""} 9.0
+kafka_consumer_consumer_fetch_manager_records_lag_max\
+{clientId="\\"team/greedy:1,x\\", topic=orders.eu, partition=0"} 8.0
+"""
+
+
+def test_a_greedy_rule_s_label_is_a_client_its_topic_and_its_partition() -> None:
+    """It used to be clients that no broker knows, such as `…, topic=orders.eu`."""
+    client = "team/greedy:1,x"
+    assert of_prometheus(GREEDY) == [
+        Metric("bytes_total", client, None, None, None, None, 415948.0),
+        Metric("records_lag", client, "orders.eu", 0, None, None, 3.0),
+        Metric("max_lag", client, None, None, None, None, 9.0),
+    ]
+    text = 'kafka_consumer_consumer_fetch_manager_metrics_records_lag{topic="t, partition=4, client-id=c-1"} 5\n'
+    assert of_prometheus(text) == [Metric("records_lag", "c-1", "t", 4, None, None, 5.0)]
+
+
+@pytest.mark.parametrize(
+    "client_id",
+    [
+        "consumer-team/orders:1-1",
+        "abc|0099|||tbl_REALTIME-t-12",
+        "what?*",
+        'a "b" \\c',
+        "a, topic=b",
+        "two\nlines",
+        '"',
+    ],
+)
+def test_a_client_id_with_special_characters_is_the_same_from_each_agent(client_id: str) -> None:
+    """As javax.management.ObjectName.quote writes it, and then jmx_exporter and Jolokia."""
+    quoted = client_id
+    for character in '\\"*?':
+        quoted = quoted.replace(character, f"\\{character}")
+    quoted = f'"{quoted}"'.replace("\n", "\\n")
+    label = quoted.replace("\\", "\\\\").replace('"', '\\"')
+    name = "kafka_consumer_consumer_fetch_manager_metrics_records_lag"
+    scrape = f'{name}{{client_id="{label}",topic="t",partition="3"}} 7.0\n'
+    bean = f"kafka.consumer:client-id={quoted},partition=3,topic=t,type=consumer-fetch-manager-metrics"
+    answer = {"status": 200, "request": {"mbean": "kafka.consumer:*"}, "value": {bean: {"records-lag": 7.0}}}
+    expected = [Metric("records_lag", client_id, "t", 3, None, None, 7.0)]
+    assert of_prometheus(scrape) == expected
+    assert of_jolokia(json.dumps(answer)) == expected

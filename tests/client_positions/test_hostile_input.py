@@ -123,6 +123,11 @@ HUGE = {
     "clients": "".join(
         f'kafka_server_fetcherstats_requestspersec_count{{clientId_c{i}_brokerHost="h"}} 1\n' for i in range(13_000)
     ),
+    "greedy labels": ('x{client="' + ', topic=\\"t, x' * 60 + '"} 1\n') * 1_000,
+    "names of MBeans": (
+        'kafka_consumer_consumer_fetch_manager_metrics_records_lag{_objectname="a<type=' + ",b" * 450 + '<>c"} 1\n'
+    )
+    * 1_000,
     "braces": "{" * 1_000_000,
     "nesting": '[{"mbean":' * 100_000,
     "beans without properties": json.dumps(
