@@ -223,10 +223,10 @@ def _derive(
         return gone
     reported = None
     if has_positions:
-        observations = lake.computed(observed(positions, shown))
+        observations = observed(positions, shown)
         just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
         reported = lake.computed(
-            reader_positions(observations, watermarks, commits, members, just_before, settings.clients)
+            reader_positions(observations, watermarks, commits, members, just_before, settings.clients, lake.computed)
         )
     rows = lag_table(
         commits,

@@ -9,9 +9,11 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.divergence import client_divergence
 from pipeline.analytics.clients.instances import observed, with_instance
+from pipeline.analytics.clients.known_names import members_clients, with_known_names
 from pipeline.analytics.clients.poll_loops import TURNS, poll_states
 from pipeline.analytics.clients.problems import problems
 from pipeline.analytics.clients.scala_fetchers import fetcher_states
+from pipeline.analytics.keys import TOPIC_AT
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
@@ -28,7 +30,8 @@ def keep_clients(lake: Lake, cluster: str, backlog: Backlog, settings: Mapping[s
     readers, positions, ends = (lake.read_snapshots(t, cluster, ids) for t in (LAG, CLIENT_POSITIONS, WATERMARKS))
     known = lake.read_snapshots(CLIENT_DIVERGENCE, cluster, before[:LOOK_BACK])
     new = F.col("snapshot_id").isin(list(batch))
-    reported = lake.computed(observed(positions, sorted(ids)))
+    observations = observed(positions, sorted(ids))
+    reported = lake.computed(with_known_names(observations, ends.select(*TOPIC_AT), members_clients(readers)))
     lag = lake.computed(with_instance(readers, reported).where("instance IS NOT NULL"))
     divergence = lake.computed(client_divergence(reported, lag, known, settings).where(new))
     lake.replace(CLIENT_DIVERGENCE, divergence, of_snapshots(cluster, batch))

@@ -5,12 +5,15 @@ Different clients report different rungs (docs/design.md, "Clients' positions");
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.analytics.clients.holders import of_holders
 from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead
+from pipeline.analytics.clients.known_names import members_clients, with_known_names
+from pipeline.analytics.clients.possible_offsets import possible_offsets
 from pipeline.analytics.clients.scala_fetched_offset import COUNTERS, fetched_by_lag, with_moved
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.keys import (
@@ -23,12 +26,15 @@ from pipeline.analytics.keys import (
     PROCESS_PARTITION,
     READER_AT,
     SNAPSHOT,
+    TOPIC_AT,
     TOPIC_PARTITION,
 )
 from pipeline.analytics.series import in_stretches, read_ms
 from pipeline.config.consumers import ConsumerSettings
 
 _ENDS = ["log_start_offset", "last_stable_offset", "high_watermark"]
+_MORE_THAN_ANY = 2**62
+"""More than `_newest` is in this century, and together with it still a bigint."""
 _REPORTED = ("reported_lag", "reported_lead", "reported_end", "reported_stable_end")
 
 
@@ -39,8 +45,11 @@ def reader_positions(
     group_members: DataFrame,
     previous: DataFrame,
     settings: Mapping[str, ConsumerSettings],
+    computed: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> DataFrame:
-    """What clients report about each reader in the snapshots of `watermarks`; the newest report if there are several.
+    """What clients report about each reader in the snapshots of `watermarks`.
+
+    If there are several reports, it is the newest of the member that has the partition, or else the newest.
 
     The columns are READER_AT, reported_date, reported_client_id, reported_instance, consumed_offset, fetched_offset and
     stale_lag (to the last stable offset if the client is read_committed). A client whose group is not known is left
@@ -48,18 +57,21 @@ def reader_positions(
 
     `reported` are `observed` rows. `previous` are the rows of `lag` of the snapshot just before, of which `reported`
     has rows too: an offset that was known then stays known while the client reports no progress. `settings` are those
-    of the consumers.
+    of the consumers. `computed` keeps rows that are used several times (`Lake.computed`).
     """
+    topics = watermarks.select(*TOPIC_AT).unionByName(previous.select(*TOPIC_AT))
+    members = group_members.select(*CLIENT_AT).unionByName(members_clients(previous))
+    reported = computed(with_known_names(reported, topics, members))
     groups = _groups(group_members, committed_offsets, previous)
     rows = with_settings(client_partitions(reported), settings, "client_id")
     rows = _with_group(rows, groups, reported)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
-    rows = in_stretches(rows, PROCESS_PARTITION)
+    rows = possible_offsets(in_stretches(rows, PROCESS_PARTITION))
     # The `lag` of the previous snapshot is already written, and is not changed even if more is known now.
     new = F.broadcast(watermarks.select(*SNAPSHOT).distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, SNAPSHOT, how="left_semi")
     # Clients may report partitions that the cluster does not have, or that the configuration leaves out.
-    rows = rows.where("is_listed")
+    rows = of_holders(rows.where("is_listed"), group_members)
     rows = with_settings(rows.drop("settings"), settings, "client_id", "group_id").withColumns(
         {
             "consumed_offset": F.coalesce("reported_consumed", "consumed_offset"),
@@ -67,8 +79,8 @@ def reader_positions(
             "instance_key": F.xxhash64("client_id", "instance"),
         }
     )
-    # If two processes report a partition after a rebalance, the newest report counts.
-    order = _newest("client_id", "instance")
+    # If two processes report a partition after a rebalance, the newest report of its holder counts.
+    order = _newest("client_id", "instance") + F.when(F.col("is_holder"), _MORE_THAN_ANY).otherwise(0)
     values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "instance_key")}
     values |= {"stale_lag": stale_lag()}
     readers = rows.groupBy(*READER_AT).agg(
@@ -146,7 +158,7 @@ def totals(reported: DataFrame) -> DataFrame:
 def client_partitions(reported: DataFrame) -> DataFrame:
     """A row for each partition that a process reports in a snapshot, by any of its agents.
 
-    The columns are PROCESS_AT, topic, partition, snapshot_date, nth, as_of, reported_consumed, reported_fetched,
+    The columns are PROCESS_AT, topic, partition, snapshot_date, nth, as_of, host, reported_consumed, reported_fetched,
     _REPORTED, is_librdkafka; and is_old, all_moved, any_moved of `client_counters`. `reported` are `observed` rows.
     """
     order = _newest("source", "endpoint")
@@ -163,6 +175,7 @@ def client_partitions(reported: DataFrame) -> DataFrame:
             F.max("snapshot_date").alias("snapshot_date"),
             F.max("as_of").alias("as_of"),
             F.max("nth").alias("nth"),
+            F.max("host").alias("host"),
             F.some(F.col("source") == "librdkafka_statistics").alias("is_librdkafka"),
             F.coalesce(F.some("is_old"), F.lit(False)).alias("is_old"),
             F.every("all_moved").alias("all_moved"),
@@ -258,7 +271,9 @@ def _with_known(rows: DataFrame, watermarks: DataFrame, committed_offsets: DataF
     listed = watermarks.where(F.col("topic").isNotNull())
     ends = listed.select(*PARTITION_AT, *_ENDS, F.lit(True).alias("is_listed"))
     own = {name: F.col(name).alias(f"own_{name}") for name in _ENDS}
-    commits = committed_offsets.where(F.col("topic").isNotNull()).select(*READER_AT, "committed_offset", *own.values())
+    commits = committed_offsets.where(F.col("topic").isNotNull()).select(
+        *READER_AT, "committed_offset", F.col("captured_at").alias("committed_captured_at"), *own.values()
+    )
     known = previous.select(
         *READER_AT,
         *(F.col(name).alias(f"known_{name}") for name in (*_ENDS, "committed_offset")),

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipeline.analytics.keys import CLIENT_AT, GROUP_AT, TOPIC_PARTITION
+from pipeline.analytics.clients.known_names import written_topic
+from pipeline.analytics.keys import CLIENT_AT, GROUP_AT
 
 HERE = "."
 """The instance of a recording of one client, whose files are in the recording's own folder."""
@@ -46,13 +47,15 @@ def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFram
     """
     is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
     is_address, agent = F.col("host").isNotNull(), F.col("agent")
-    of_partition = Window.partitionBy(*CLIENT_AT, *TOPIC_PARTITION)
+    # A request log has a topic's own name, and the metrics of the same client may have `_` for each `.` in it.
+    partition = [*map(F.col, CLIENT_AT), written_topic("topic"), F.col("partition")]
+    of_partition = Window.partitionBy(*partition)
     address = F.when(is_address, agent)
     # Windows, because these rows are used often, and a join of the rows with their aggregates would double each plan.
     is_only = F.min(address).over(of_partition) == F.max(address).over(of_partition)
     reporter = (
         F.when(F.col("partition").isNull(), F.lit(None))
-        .when(~is_address, F.min(agent).over(Window.partitionBy(*CLIENT_AT, *TOPIC_PARTITION, "site")))
+        .when(~is_address, F.min(agent).over(Window.partitionBy(*partition, F.col("site"))))
         .when(is_only, F.min(F.when(~is_address, agent)).over(of_partition))
     )
     of_agent = Window.partitionBy(*_AGENT)

@@ -14,6 +14,8 @@ from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, 
 from tests.helpers.rows import frame
 
 BEFORE, NOW = 60_000, 120_000
+AT = datetime.fromtimestamp(NOW / 1000, UTC)
+LATER = datetime.fromtimestamp(NOW / 1000 + 1, UTC)
 JAVA, LIBRDKAFKA, LOG = "kafka_client_metrics", "librdkafka_statistics", "kafka_request_log"
 COMMITTED, UNCOMMITTED = ({"isolation.level": f"read_{level}"} for level in ("committed", "uncommitted"))
 SETTINGS = {
@@ -38,10 +40,30 @@ MEMBERS = [
     ("in-one", "the-one", "other", 2),
     ("idle", "the-idle", None, None),
 ]
+# Of each partition of `of-…` and `dot.ted`, the client and the host of the member that has it.
+HOLDERS = {
+    ("of-holder", 0): ("holder", None),
+    ("of-holder", 1): ("other", None),
+    ("of-absent", 0): ("absent", None),
+    ("of-absent", 1): ("present", None),
+    ("of-alias", 0): ("keeper", None),
+    ("of-alias", 1): ("keeper", None),
+    ("of-host", 0): ("pods", "10.0.0.1"),
+    ("of-host", 1): ("pods", "10.0.0.2"),
+    ("of-several-hosts", 0): ("multihomed", "10.0.0.1"),
+    ("dot.ted", 0): ("m-1", None),
+    ("unclear", 0): ("n-1", None),
+    ("unclear", 1): ("n.1", None),
+    ("exact", 0): ("o_1", None),
+    ("exact", 1): ("o-1", None),
+}
 NAMESAKES = ("old-moving", "old-standing", "old-elsewhere", "old-new", "java")
 JAVA_GROUPS = {"careful": "g", "careless": "g", "of-careful-group": "careful-group", "careless-in-it": "careful-group"}
 # Log start, last stable offset and high watermark of each partition.
 ENDS = {BEFORE: (0, 40, 40), NOW: (0, 40, 50)}
+# Partitions whose log starts at 20 now, and those whose group has committed 30: now, and in some of them before.
+DELETED = ("deleted", "deleted-while-paused", "deleted-while-buffered", "deleted-before")
+COMMITTED_BEYOND = {"beyond": None, "beyond-buffered": None, "beyond-since": 10, "beyond-before": 25}
 
 
 class Reports:
@@ -96,9 +118,48 @@ def reported() -> list[dict[str, Any]]:
         ends = {"reported_end": 47, "reported_stable_end": 38}
         reported.add(client, client, group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=99, **ends)
     reported.add("rdkafka-new", "rdkafka-new", group_id="g", consumed_offset=30, source=LIBRDKAFKA, reported_lag=5)
+    add_members_reports(reported)
+    add_impossible_reports(reported)
     reported.add("unlisted", "unlisted", group_id="g", consumed_offset=30)
     reported.add("broken", "broken", group_id="g", consumed_offset=30, error="not a number")
     return reported.rows
+
+
+def add_members_reports(reported: Reports) -> None:
+    """Adds reports of members about partitions that they have or do not have, and names that agents have changed."""
+    # A millisecond after the holder, another member of the group repeats what it had before it gave the partition away.
+    reported.add("holder", "of-holder", consumed_offset=30)
+    reported.add("other", "of-holder", later_ms=1, consumed_offset=10, fetched_offset=12)
+    reported.add("present", "of-absent", consumed_offset=10)
+    # A name that no member has may be another name of the holder.
+    for partition in (0, 1):
+        reported.add("alias", "of-alias", partition, later_ms=1, group_id="of-alias", consumed_offset=25)
+    reported.add("keeper", "of-alias", 1, group_id="of-alias", consumed_offset=30)
+    for host, later_ms, fetched in (("10.0.0.1", 0, 30), ("10.0.0.2", 1, 10)):
+        reported.add("pods", "of-host", host=host, later_ms=later_ms, source=LOG, fetched_offset=fetched)
+    reported.add("multihomed", "of-several-hosts", host="192.168.0.1", source=LOG, fetched_offset=30)
+    reported.add("m_1", "dot_ted", reported_lead=30, reported_lag=5)
+    reported.add("m-1", "dot.ted", fetched_offset=32, source=LOG)
+    for client, topic in {"n_1": "unclear", "o_1": "exact", "p_1": "invented"}.items():
+        reported.add(client, topic, consumed_offset=30)
+
+
+def add_impossible_reports(reported: Reports) -> None:
+    """Adds offsets below log start, and below commits of the group."""
+
+    def add(name: str, consumed: int, fetched: int, at: int = NOW) -> None:
+        reported.add(
+            "c", name, at=at, group_id="g", source=LIBRDKAFKA, consumed_offset=consumed, fetched_offset=fetched
+        )
+
+    add("deleted", 10, 10)
+    for at in (BEFORE, NOW):
+        add("deleted-while-paused", 10, 10, at)
+        add("deleted-before", 10, 10, at)
+    add("deleted-while-buffered", 10, 35)
+    for name in COMMITTED_BEYOND:
+        for at in (BEFORE, NOW):
+            add(name, 20, 35 if name == "beyond-buffered" else 20, at)
 
 
 @pytest.fixture(scope="module")
@@ -107,23 +168,29 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
-    partitions = {(r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted")}
+    partitions = {(r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted", "dot_ted")}
     start, stable, high = ENDS[NOW]
     watermarks = frame(
         spark,
         WATERMARKS,
         "snapshot_id topic partition log_start_offset last_stable_offset high_watermark",
-        *((NOW, *of_partition, start, stable, high) for of_partition in sorted(partitions)),
+        *((NOW, *of_one, 20 if of_one[0] in DELETED else start, stable, high) for of_one in sorted(partitions)),
     )
     commits = frame(
         spark,
         COMMITTED_OFFSETS,
-        "snapshot_id group_id topic partition committed_offset",
-        *((NOW, group, "other", 0, 1) for group in NAMESAKES),
-        (NOW, None, None, None, None),
+        "snapshot_id group_id topic partition committed_offset captured_at",
+        *((NOW, group, "other", 0, 1, None) for group in NAMESAKES),
+        (NOW, None, None, None, None, None),
+        (NOW, "g", "beyond", 0, 30, AT),
+        *((NOW, "g", name, 0, 30, LATER) for name in COMMITTED_BEYOND if name != "beyond"),
     )
     members = frame(
-        spark, GROUP_MEMBERS, "snapshot_id client_id group_id topic partition", *((NOW, *one) for one in MEMBERS)
+        spark,
+        GROUP_MEMBERS,
+        "snapshot_id client_id group_id topic partition host",
+        *((NOW, *one, None) for one in MEMBERS),
+        *((NOW, client, topic, topic, partition, host) for (topic, partition), (client, host) in HOLDERS.items()),
     )
     previous = frame(
         spark,
@@ -132,6 +199,21 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
         "fetched_offset instance",
         *((BEFORE, c, c, c, 0, *ENDS[BEFORE], 30, "http://app:9404") for c in ("old-moving", "old-standing")),
         (BEFORE, "old-elsewhere", "old-elsewhere", "old-elsewhere", 0, *ENDS[BEFORE], 30, "http://elsewhere:9404"),
+    )
+    previous = previous.unionByName(
+        frame(
+            spark,
+            LAG,
+            "snapshot_id group_id client_id topic partition log_start_offset last_stable_offset high_watermark "
+            "committed_offset consumed_offset instance",
+            (BEFORE, "g", "c", "deleted-while-paused", 0, *ENDS[BEFORE], None, 10, "http://app:9404"),
+            (BEFORE, "g", "c", "deleted-before", 0, 20, 40, 40, None, None, "http://app:9404"),
+            *(
+                (BEFORE, "g", "c", name, 0, *ENDS[BEFORE], committed, None, None)
+                for name, committed in COMMITTED_BEYOND.items()
+                if committed
+            ),
+        )
     )
     found = reader_positions(observed(positions), watermarks, commits, members, previous, SETTINGS).collect()
     assert {r.snapshot_id for r in found} == {NOW}
@@ -192,6 +274,72 @@ def test_of_two_clients_with_a_partition_the_newest_value_of_each_kind_counts(
     row = readers["two-clients", 0]
     # The last stable offset is 40, and the end that librdkafka knows is 33.
     assert (row.consumed_offset, row.fetched_offset, row.stale_lag, row.reported_client_id) == (27, 28, 7, "c")
+
+
+def test_the_member_that_has_a_partition_is_its_reader_however_new_the_report_of_another_member_is(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    row = readers["of-holder", 0]
+    assert (row.consumed_offset, row.fetched_offset, row.reported_client_id) == (30, None, "holder")
+
+
+def test_what_a_member_reports_about_a_partition_of_another_member_is_not_its_position(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    """The member that has the partition does not report."""
+    assert ("of-absent", 0) not in readers
+
+
+def test_a_client_that_is_not_a_member_is_believed_if_the_member_does_not_report(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    """An agent's rule may give a client another name."""
+    assert [readers["of-alias", p].consumed_offset for p in (0, 1)] == [25, 30]
+
+
+def test_of_two_hosts_with_one_client_id_the_one_that_has_the_partition_counts(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    assert (readers["of-host", 0].fetched_offset, readers["of-host", 0].reported_instance) == (30, "10.0.0.1")
+    # The address of a member is that of one connection; others may come from another address of its host.
+    assert readers["of-several-hosts", 0].fetched_offset == 30
+
+
+def test_names_that_an_agent_changed_are_those_of_the_member_and_topic_that_brokers_know(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    """Java writes dot_ted for dot.ted, and a rule that puts the client into a metric's name, m_1 for m-1."""
+    row = readers["dot.ted", 0]
+    assert (row.group_id, row.consumed_offset, row.fetched_offset, row.reported_client_id) == ("dot.ted", 30, 32, "m-1")
+    assert ("dot_ted", 0) not in readers
+
+
+def test_a_name_that_may_be_several_members_or_none_is_not_resolved(readers: dict[tuple[str, int], Row]) -> None:
+    assert not {("unclear", 0), ("unclear", 1), ("invented", 0)} & readers.keys()
+    assert readers["exact", 0].reported_client_id == "o_1"
+
+
+def test_an_offset_below_log_start_is_not_known_unless_nothing_was_read_since_it_was_deleted(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    offsets = {name: (readers[name, 0].consumed_offset, readers[name, 0].fetched_offset) for name in DELETED}
+    assert offsets == {
+        "deleted": (None, None),
+        # A paused reader stands at a record that was deleted.
+        "deleted-while-paused": (10, 10),
+        # It hands out what it had fetched before.
+        "deleted-while-buffered": (10, 35),
+        # It was not known before that either.
+        "deleted-before": (None, None),
+    }
+
+
+def test_an_offset_below_the_groups_commit_is_not_known_if_nothing_is_buffered_and_the_commit_was_there_before(
+    readers: dict[tuple[str, int], Row],
+) -> None:
+    """A client commits what it has read. Only a commit after its report may be ahead of it."""
+    offsets = {name: readers[name, 0].consumed_offset for name in COMMITTED_BEYOND}
+    assert offsets == {"beyond": None, "beyond-buffered": 20, "beyond-since": 20, "beyond-before": None}
 
 
 def test_of_two_agents_at_one_instant_the_same_one_counts_in_any_order(
