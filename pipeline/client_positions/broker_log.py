@@ -6,16 +6,16 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
+from pipeline.client_positions.log_layouts import first_time_ms
 from pipeline.client_positions.position import FUTURE_MS, count, integer, stored_name, time_ms
-from pipeline.client_positions.request_lines import times_ms
-from pipeline.client_positions.request_log import RequestLog
+from pipeline.client_positions.request_log import Refused, RequestLog
 from pipeline.client_positions.request_memory import SILENT_MS
 from pipeline.common.epoch import now_ms
 from pipeline.common.files import FAILURES, PACKED, entries, open_file, open_filesystem, open_unpacked, redacted
@@ -66,8 +66,7 @@ class _File:
     info: fs.FileInfo
     head: bytes
     known: _Known
-    refused: int = 0
-    first_refused: str = ""
+    refused: Refused = field(default_factory=Refused)
 
     @property
     def is_packed(self) -> bool:
@@ -110,6 +109,7 @@ class BrokerLog:
         if forgotten := [f"{number} {what}" for what, number in self.log.memory.forgotten.items() if number]:
             what = f"too much to remember, so the oldest were forgotten ({', '.join(forgotten)})"
             self.errors.append((location_name(self._path), what))
+        self._say_why_there_is_no_position()
         at_ms = self.log.at_ms or 0
         read = [file.known for file in files if file.known.position]
         for known in unchanged + read:
@@ -117,6 +117,18 @@ class BrokerLog:
         self._known += [known for known in read if known not in self._known]
         # Files are remembered for a while, as one may be missing while it is renamed. A new one needs a complete line.
         self._known = [k for k in self._known if k.position and k.listed_ms >= at_ms - SILENT_MS]
+
+    def read_newest(self) -> None:
+        """Reads the newest file alone, up to the limits, as a check. Nothing is forgotten, and no limit is an error."""
+        self.log.latest_ms = now_ms() + FUTURE_MS
+        files, _ = self._listed()
+        for file in files[-1:]:
+            self._read_new_lines(file)
+        self._say_why_there_is_no_position()
+
+    def _say_why_there_is_no_position(self) -> None:
+        if not self.errors and (why := self.log.why_no_position()):
+            self.errors.append((location_name(self._path), why))
 
     def _files(self) -> dict[str, fs.FileInfo]:
         """The files of the log, by the name that is used in errors."""
@@ -171,8 +183,8 @@ class BrokerLog:
 
     def _begun(self, file: _File) -> tuple[int, int]:
         changed_ns = file.info.mtime_ns or 0
-        times = times_ms(file.head.decode(errors="replace"), self.log.zone)
-        return (times[0] if times else changed_ns // 1_000_000), changed_ns
+        begun_ms = first_time_ms(file.head.decode(errors="replace"), self.log.zone)
+        return (changed_ns // 1_000_000 if begun_ms is None else begun_ms), changed_ns
 
     def _read_new_lines(self, file: _File) -> str | None:
         """Reads the new lines of a file, except an incomplete last one. Returns which limit ended this, if one did."""
@@ -193,9 +205,8 @@ class BrokerLog:
             self.errors.append((file.name, f"cannot be read from byte {known.position} on: {type(error).__name__}"))
         known.head_bytes = min(HEAD_BYTES, known.position)
         known.head = _hash(file.head[: known.head_bytes])
-        if file.refused:
-            lines_refused = f"{file.refused} line{'s' if file.refused > 1 else ''} refused"
-            self.errors.append((file.name, f"{lines_refused}, the first: {file.first_refused}"))
+        if file.refused.count:
+            self.errors.append((file.name, str(file.refused)))
         return bound
 
     def _bound(self) -> str | None:
@@ -211,8 +222,7 @@ class BrokerLog:
             try:
                 self.log.read(line)
             except ValueError as error:
-                file.refused += 1
-                file.first_refused = file.first_refused or f"line {number}: {error}"
+                file.refused.add(number, error)
         file.known.lines += len(found)
         file.known.position += size
         self._left_bytes -= size

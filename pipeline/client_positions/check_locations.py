@@ -6,10 +6,14 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import tzinfo
 from pathlib import Path
 
+from pipeline.client_positions.broker_log import BrokerLog
 from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Locations, PositionsReader, StatisticsSource
+from pipeline.client_positions.request_log import RequestLog
+from pipeline.client_positions.request_log_source import RequestLogOptions
 from pipeline.common.check import Check, write_into
 from pipeline.common.epoch import now_ms
 from pipeline.common.errors import ConfigError
@@ -30,8 +34,10 @@ _SOURCES = {source.name(): source for source in (ClientMetricsSource, Statistics
 def check_locations(source: str, options: Mapping[str, str]) -> Iterator[Check]:
     """Checks each endpoint or file of a data source. Writes nothing but an empty file, which it removes again."""
     if source not in _SOURCES:
-        for path in options.get("path", "").split(","):
-            yield _check_path(path, None)
+        log = {name: options[name] for name in ("path", "timezone", "topics_file") if name in options}
+        found = RequestLogOptions.parse(log)
+        for path in found.paths:
+            yield _check_request_log(path, found.zone)
         for name in ("state", "topics_file"):
             if name in options:
                 yield _check_state_folder(options[name]) if name == "state" else _check_path(options[name], None)
@@ -96,6 +102,21 @@ def _check_path(path: str, reader: PositionsReader | None) -> Check:
     if _TOO_LONG in errors:
         return Check(True, f"{named}: can be read")
     return Check(None, f"{named}: {errors[0]}") if errors else _found(named, clients)
+
+
+def _check_request_log(path: str, zone: tzinfo) -> Check:
+    """Reads the beginning of a request log's newest file, if it can be opened."""
+    check = _check_path(path, None)
+    if not check.is_right:
+        return check
+    log = BrokerLog(path, RequestLog(zone=zone), MOST_BYTES, now_ms() + 2 * TIMEOUT_MS)
+    log.read_newest()
+    clients = len({position.client_id for position in log.log.positions()})
+    if not log.errors:
+        return Check(True, f"{redacted(path)}: {counted(clients, 'client')}")
+    where, error = log.errors[0]
+    read = f"{counted(clients, 'client')}, but some of it cannot be read: " if clients else ""
+    return Check(None, f"{where}: {read}{error}", None if clients else "docs/positions.md says which lines are read")
 
 
 def _check_state_folder(path: str) -> Check:

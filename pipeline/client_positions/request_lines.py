@@ -1,22 +1,21 @@
-"""Parses a line of a broker's request log: when it was written, and which offsets its FETCH request asks for."""
+"""Parses a line of a broker's request log: which request it has, and which offsets its FETCH request asks for."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
-from functools import lru_cache
 from typing import Any
 
+from pipeline.client_positions.log_layouts import REQUEST
 from pipeline.client_positions.position import count, integer, stored_name
-from pipeline.common.epoch import to_epoch_ms
+from pipeline.client_positions.request_text import HEADER, request_of
 
-LINE = re.compile(r"\[[^]]+\] \w+ Completed request:(\{.*\})(?: \([\w.]+\))?\s*")
-_TIME = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d):(\d\d),(\d{3})\]")
-API = '"requestApiKeyName":"'
-# If most lines are those of producers, searching for three words is cheaper than parsing all lines.
-READ = tuple(f'{API}{name}"' for name in ("FETCH", "OFFSET_COMMIT", "METADATA"))
+API = '"requestApiKeyName"'
+_API = re.compile(API + r'\s*:\s*"(\w+)"')
+READ = ("FETCH", "OFFSET_COMMIT", "METADATA")
+"""The requests that say something about a consumer. A log has many others, such as PRODUCE, which are not parsed."""
 NEW_SESSION, _LAST_OF_SESSION = 0, -1
 """Session epochs of full requests: one that begins a session, and one that ends a session or has none."""
 # The remote address in SocketServer's connection names, <local>:<port>-<remote>:<port>-<processor>-<number>.
@@ -39,32 +38,31 @@ class Fetch:
     sent_ms: int
     offsets: dict[Partition, int]
     forgotten: list[Partition]
-    bytes: int
+    bytes: int | None  # None if the log does not have the size of the records
 
 
-def times_ms(line: str, zone: tzinfo) -> tuple[int, int] | None:
-    """When a line was written, epoch ms; None if it has no time.
-
-    In the hour that occurs twice when summer time ends, the two results are those for its first and its second
-    occurrence.
-    """
-    parts = _TIME.match(line)
-    minutes = _minute_ms(parts[1], zone) if parts else None
-    if not parts or not minutes:
+def api_of(text: str) -> str | None:
+    """The API of the request in a line; None if the line has no request. Raises ValueError if its form is not known."""
+    begin = text.find(REQUEST)
+    if begin < 0:
         return None
-    rest_ms = int(parts[2]) * 1_000 + int(parts[3])
-    return minutes[0] + rest_ms, minutes[1] + rest_ms
+    begin += len(REQUEST)
+    # Searching for a word is cheaper than parsing, and most lines are those of producers.
+    is_json = text.startswith("{", begin)
+    found = _API.match(text, text.find(API, begin)) if is_json and API in text else HEADER.match(text, begin)
+    if not found:
+        raise ValueError("not a line of Kafka's request log: its request is neither Kafka's JSON nor Kafka's text")
+    return found[1]
 
 
-@lru_cache(4_096)
-def _minute_ms(minutes: str, zone: tzinfo) -> tuple[int, int] | None:
-    try:
-        minute = datetime.strptime(minutes, "%Y-%m-%d %H:%M").replace(tzinfo=zone)
-    except ValueError:
-        return None
-    first, second = (to_epoch_ms(minute.replace(fold=fold)) for fold in (0, 1))
-    # In the hour that does not exist when summer time begins, fold counts backwards; then there is no second result.
-    return first, max(first, second)
+def request_in(text: str) -> Any:
+    """The request in a line that has one, in the form of KIP-673. Raises RecursionError or ValueError."""
+    begin = text.index(REQUEST) + len(REQUEST)
+    if not text.startswith("{", begin):
+        return request_of(text[begin:])
+    # What follows the request depends on the layout: the logger, the thread.
+    request, _ = json.JSONDecoder().raw_decode(text, begin)
+    return request
 
 
 def fetch_of(line: Mapping[str, Any], ended_ms: int) -> Fetch:
@@ -87,10 +85,15 @@ def fetch_of(line: Mapping[str, Any], ended_ms: int) -> Fetch:
             for topic, p in _partitions(request["topics"])
         },
         forgotten=[(_topic(topic), count(p, _INT32)) for topic, p in _partitions(left)],
-        bytes=sum(
-            max(0, integer(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(response["responses"])
-        ),
+        bytes=_bytes_of(response.get("responses")),
     )
+
+
+def _bytes_of(responses: list[Any] | None) -> int | None:
+    """The size of the records in an answer; None if the line does not have it."""
+    if responses is None:
+        return None
+    return sum(max(0, integer(p.get("recordsSizeInBytes", 0), _INT32)) for _, p in _partitions(responses))
 
 
 def _partitions(topics: list[Any]) -> Iterator[tuple[Any, Any]]:

@@ -8,25 +8,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
 
+from pipeline.client_positions.log_layouts import Line, Times, Unwrapper
 from pipeline.client_positions.position import Position, stored_name, time_ms
-from pipeline.client_positions.request_lines import (
-    API,
-    LINE,
-    READ,
-    fetch_of,
-    remote_address,
-    replica_id,
-    times_ms,
-)
+from pipeline.client_positions.request_lines import READ, api_of, fetch_of, remote_address, replica_id, request_in
 from pipeline.client_positions.request_memory import Memory
 from pipeline.common.epoch import MINUTE_MS, utc_text
+from pipeline.common.words import counted
 
 BYTES_BETWEEN_CHECKS = 16 * 1024**2
 """The limits of Memory are applied each time that this many characters of requests were read, which takes up to a
 second."""
+
+
+@dataclass
+class Refused:
+    """How many lines of a log were refused, and why the first of them was."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, number: int, error: ValueError) -> None:
+        """Counts the line with this number."""
+        self.count += 1
+        self.first = self.first or f"line {number}: {error}"
+
+    def __str__(self) -> str:
+        """The error of a row."""
+        return f"{counted(self.count, 'line')} refused, the first: {self.first}"
 
 
 class RequestLog:
@@ -43,29 +55,42 @@ class RequestLog:
         self.at_ms: int | None = None
         self.zone = zone
         self.latest_ms: int | None = None
+        self.lines = self.requests = 0  # that were read, but for those that the state is about
+        self._unwrapper = Unwrapper()
         self._unchecked = 0
 
     def read(self, line: str) -> None:
-        """Processes one line. Raises ValueError if it is a request's line, but not in Kafka's format."""
-        at_ms = self._at_ms(line)
-        is_request = line.startswith(READ, line.find(API))
-        if at_ms is not None and self.latest_ms is not None and at_ms > self.latest_ms:
-            if is_request:
-                raise ValueError(f"its time, {utc_text(at_ms)}, is in the future: check the option timezone")
-            return
-        self.at_ms = self.at_ms if at_ms is None else at_ms
-        if is_request:
-            self._unchecked += len(line)
-            if self._unchecked > BYTES_BETWEEN_CHECKS:
-                self.forget()
-            self._read_request(line, at_ms)
+        """Processes one line. Raises ValueError if it is a request's line, but not in a form that Kafka gives it."""
+        found = self.unwrap(line)
+        if found is not None:
+            self.read_unwrapped(found)
 
-    def _read_request(self, line: str, at_ms: int | None) -> None:
-        parts = LINE.fullmatch(line)
-        if not parts or at_ms is None:
-            raise ValueError("not a line of Kafka's request log")
+    def unwrap(self, line: str) -> Line | None:
+        """The line as the broker wrote it, for `read_unwrapped`; None if its rest is in a later line."""
+        return self._unwrapper.unwrap(line, self.zone)
+
+    def read_unwrapped(self, line: Line) -> None:
+        """Processes what `unwrap` has returned. Raises ValueError as `read` does."""
+        self.lines += bool(line.text.strip())
+        at_ms = self._at_ms(line.times)
+        is_late = at_ms is not None and self.latest_ms is not None and at_ms > self.latest_ms
+        self.at_ms = self.at_ms if at_ms is None or is_late else at_ms
+        api = api_of(line.text)
+        self.requests += api is not None
+        if api not in READ:
+            return
+        if at_ms is None:
+            raise ValueError("not a line of Kafka's request log: it has no date and time")
+        if is_late:
+            raise ValueError(f"its time, {utc_text(at_ms)}, is in the future: check the option timezone")
+        self._unchecked += len(line.text)
+        if self._unchecked > BYTES_BETWEEN_CHECKS:
+            self.forget()
+        self._read_request(line.text, at_ms)
+
+    def _read_request(self, text: str, at_ms: int) -> None:
         try:
-            request = json.loads(parts[1])
+            request = request_in(text)
             header = request["requestHeader"]
             instance = stored_name(header["clientId"] or ""), remote_address(request.get("connection"))
             if header["requestApiKeyName"] == "FETCH":
@@ -77,8 +102,23 @@ class RequestLog:
                 known = (t for t in request["response"]["topics"] if t.get("name") and t.get("topicId"))
                 for topic in known:
                     self.memory.name(stored_name(topic["topicId"]), stored_name(topic["name"]))
+        except json.JSONDecodeError:
+            raise ValueError("not a line of Kafka's request log: its request is incomplete") from None
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"not a line of Kafka's request log: {error!r} is missing or wrong") from error
+
+    def why_no_position(self) -> str | None:
+        """Why there is no position after what was read; None if there are positions."""
+        if self.memory.has_positions:
+            return None
+        if not self.lines:
+            return "has no new line, and no consumer's FETCH is known from earlier ones"
+        if not self.requests:
+            return (
+                "no new line has a request: the level of kafka.request.logger must be DEBUG, "
+                "with an appender to this file"
+            )
+        return "has requests, but no consumer's FETCH: no client has read from this broker"
 
     def positions(self) -> list[Position]:
         """The positions of every client, see Memory."""
@@ -92,7 +132,7 @@ class RequestLog:
 
     def state(self) -> dict[str, Any]:
         """All that is known, as values that JSON can hold; `from_state` is the inverse."""
-        return {"at_ms": self.at_ms, **self.memory.state()}
+        return {"at_ms": self.at_ms, "parts": self._unwrapper.parts, **self.memory.state()}
 
     @classmethod
     def from_state(
@@ -104,12 +144,12 @@ class RequestLog:
         """
         log = cls(zone=zone)
         log.memory = Memory.from_state(state, topics)
+        log._unwrapper = Unwrapper(state["parts"])
         log.at_ms = None if state["at_ms"] is None else time_ms(state["at_ms"])
         return log
 
-    def _at_ms(self, line: str) -> int | None:
+    def _at_ms(self, times: Times | None) -> int | None:
         """When a line was written. If the hour occurs twice (end of summer time), the previous line decides which."""
-        times = times_ms(line, self.zone)
         if times is None:
             return None
         first, second = times

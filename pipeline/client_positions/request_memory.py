@@ -37,7 +37,7 @@ class _Client:
     offsets: dict[Partition, tuple[int, int]] = field(default_factory=dict)  # next offset to fetch, and as of when
     groups: set[str] = field(default_factory=set)
     requests: int = 0
-    bytes: int = 0
+    bytes: int | None = 0  # None if a line did not have them
     heard_ms: int = 0
 
     def keep(self, session: _Session) -> None:
@@ -71,6 +71,11 @@ class Memory:
         self._clients: dict[Instance, _Client] = defaultdict(_Client)
         self._sessions: dict[int, _Session] = {}
 
+    @property
+    def has_positions(self) -> bool:
+        """Whether a client has fetched something. A client that has only committed has no position."""
+        return any(client.requests for client in self._clients.values())
+
     def name(self, topic_id: str, name: str) -> None:
         """Remembers a topic's name."""
         self.topics.pop(topic_id, None)  # to the end: the oldest names are forgotten first
@@ -87,7 +92,7 @@ class Memory:
         """Remembers what a client has asked for. With a session, a request lists only what has changed."""
         client = self._heard(instance, at_ms)
         client.requests += 1
-        client.bytes += fetch.bytes
+        client.bytes = None if client.bytes is None or fetch.bytes is None else client.bytes + fetch.bytes
         session = self._sessions.get(fetch.session)
         if session and session.instance == instance:
             # Files may arrive late or be read again; then the session already has a newer request.
@@ -229,7 +234,7 @@ class Memory:
                 },
                 {stored_name(group) for group in client["groups"]},
                 count(client["requests"]),
-                count(client["bytes"]),
+                None if client["bytes"] is None else count(client["bytes"]),
                 time_ms(client["heard_ms"]),
             )
         for key, instance, epoch, asked_ms, partitions in state["sessions"]:

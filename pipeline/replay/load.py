@@ -12,8 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.client_positions.position import Position
-from pipeline.client_positions.position_rows import row_of
+from pipeline.client_positions.position_rows import one_line, row_of
 from pipeline.common.columns import date_of
 from pipeline.common.errors import ConfigError
 from pipeline.common.files import redacted
@@ -22,7 +21,7 @@ from pipeline.derive import Settings, compute_cluster
 from pipeline.lake import Clock, Lake, of_snapshots
 from pipeline.lake.few_rows import expect_rows
 from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim, ErrorEntry, Ledger, Summary
-from pipeline.replay.recording import Recording, nearest
+from pipeline.replay.recording import Logged, Recording, nearest
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
 
 log = logging.getLogger(__name__)
@@ -71,10 +70,10 @@ def _known(lake: Lake, cluster: str) -> set[int]:
     return {row["snapshot_id"] for row in found}
 
 
-def _until(last_ms: int, logged: Iterator[tuple[int, list[Position]]]) -> Iterator[tuple[int, list[Position]]]:
-    """The positions from the request log for each round up to `last_ms`; later rounds stay in the iterator."""
-    for at_ms, positions in logged:
-        yield at_ms, positions
+def _until(last_ms: int, logged: Iterator[tuple[int, Logged]]) -> Iterator[tuple[int, Logged]]:
+    """What the request log has for each round up to `last_ms`; later rounds stay in the iterator."""
+    for at_ms, found in logged:
+        yield at_ms, found
         if at_ms >= last_ms:
             return
 
@@ -85,7 +84,7 @@ def _land(
     recording: Recording,
     cluster: str,
     ids: Sequence[int],
-    logged: Mapping[int, list[Position]],
+    logged: Mapping[int, Logged],
     clock: Clock,
 ) -> None:
     """Writes all bronze tables for some rounds, one commit per table, and their ledger rows last."""
@@ -160,7 +159,7 @@ def _of_rounds(table: Mapping[int, Any], ids: Sequence[int]) -> Iterator[tuple[i
             yield i, table[found]
 
 
-def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> DataFrame:
+def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Mapping[int, Logged]) -> DataFrame:
     """What clients reported in some rounds, read by the same data sources as in a snapshot."""
     found = [_frame(lake, CLIENT_POSITIONS, _logged(recording, ids, logged))]
     files = {str(file): i for i in ids for file in recording.rounds[i]}
@@ -183,11 +182,15 @@ def _positions(lake: Lake, recording: Recording, ids: Sequence[int], logged: Map
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), found)
 
 
-def _logged(recording: Recording, ids: Sequence[int], logged: Mapping[int, list[Position]]) -> Rows:
+def _logged(recording: Recording, ids: Sequence[int], logged: Mapping[int, Logged]) -> Rows:
+    origin = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
     for i in ids:
-        for position in logged.get(i, ()):
-            origin = {"source": "kafka_request_log", "endpoint": getattr(recording.request_log, "name", None)}
+        if i not in logged:
+            continue
+        for position in logged[i].positions:
             yield {"snapshot_id": i, **row_of(position, i), **origin}
+        if error := logged[i].error:
+            yield {"snapshot_id": i, "error": one_line(error), **origin}
 
 
 def _errors(rows: DataFrame) -> dict[int, list[ErrorEntry]]:

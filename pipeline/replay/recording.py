@@ -14,7 +14,6 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,7 @@ from pydantic import ValidationError
 
 from pipeline.client_positions.endpoints import EPOCH_MS
 from pipeline.client_positions.position import Position, count, integer
-from pipeline.client_positions.request_lines import times_ms
-from pipeline.client_positions.request_log import RequestLog
+from pipeline.client_positions.request_log import Refused, RequestLog
 from pipeline.common.epoch import utc
 from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings
@@ -52,6 +50,21 @@ class Member(NamedTuple):
     host: str
     topic: str | None = None
     partition: int | None = None
+
+
+class Logged(NamedTuple):
+    """The positions from a request log as of a round. `error` says which lines were refused since the round before.
+
+    Without positions, it says why there are none; else it is None.
+    """
+
+    positions: list[Position]
+    error: str | None
+
+    @classmethod
+    def of(cls, log: RequestLog, refused: Refused) -> Logged:
+        """What is known of the log now."""
+        return cls(log.positions(), str(refused) if refused.count else log.why_no_position())
 
 
 @dataclass(frozen=True)
@@ -91,22 +104,26 @@ class Recording:
         members = {int(m[1]): _members(file) for file in sorted(folder.iterdir()) if (m := _MEMBERS.match(file.name))}
         return cls(folder, rounds, statistics, request_log, ends, commits, members, _settings(folder))
 
-    def logged(self) -> Iterator[tuple[int, list[Position]]]:
-        """The positions from the request log as of each round, in order; nothing if there is no request log."""
+    def logged(self) -> Iterator[tuple[int, Logged]]:
+        """What the request log has as of each round, in order; nothing if there is no request log."""
         if self.request_log is None:
             return
         log = RequestLog(_topics(self.folder / "topic_ids.csv"))
-        due = sorted(self.rounds)
-        for line in _lines(self.request_log):
-            times = times_ms(line, UTC)
-            while due and times and times[0] > due[0]:
-                yield due.pop(0), log.positions()
+        due, refused = sorted(self.rounds), Refused()
+        for number, text in enumerate(_lines(self.request_log), 1):
+            line = log.unwrap(text)
+            if line is None:
+                continue
+            while due and line.times and line.times[0] > due[0]:
+                yield due.pop(0), Logged.of(log, refused)
+                refused = Refused()
             try:
-                log.read(line)
-            except ValueError:
-                continue  # invalid lines are skipped
+                log.read_unwrapped(line)
+            except ValueError as error:
+                refused.add(number, error)
         for at_ms in due:
-            yield at_ms, log.positions()
+            yield at_ms, Logged.of(log, refused)
+            refused = Refused()
 
 
 def nearest(times: list[int], at_ms: int, most_ms: int) -> int | None:

@@ -38,7 +38,8 @@ def test_lines_that_are_refused_are_counted_by_file(log: Path, lines: list[str],
     rows = reported(log.parent, state=tmp_path / "state", batch=1)
     assert reported(log.parent, state=tmp_path / "state", batch=1) == rows
     (row,) = [row for row in rows if row["error"]]
-    assert row["error"] == "12 lines refused, the first: line 7: not a line of Kafka's request log"
+    why = "not a line of Kafka's request log: its request is incomplete"
+    assert row["error"] == f"12 lines refused, the first: line 7: {why}"
     assert row["endpoint"] == str(log)
     assert positions(rows) == positions(reported_of(lines[:1_000], tmp_path))
     append(log, b"\xff\0 garbage\n" + wild.encode())

@@ -3,6 +3,7 @@
 import gzip
 import os
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,41 @@ def test_reading_does_not_wait_for_a_pipe(source: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (check,) = check_locations(source, {"path": str(tmp_path / "pipe")})
     assert (check.is_right, check.what) == (False, f"{tmp_path}/pipe: not a regular file")
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_the_newest_file_of_a_request_log_is_read(is_folder: bool, log: Path, lines: list[str]) -> None:
+    log.with_name("server.log").write_text("[2026-11-21 10:00:00,000] INFO started (kafka.server.KafkaServer)\n")
+    log.with_name(f"{log.name}.2026-11-21-09").write_text(lines[0].replace("[2026-11-21 10", "[2026-11-21 09"))
+    log.write_text("".join(lines[:2_000]))
+    path = str(log.parent if is_folder else log)
+    assert [*check_locations("kafka_request_log", {"path": path})] == [(True, f"{path}: 3 clients", None)]
+    with log.open("a") as file:
+        file.write(next(line for line in lines if '"requestApiKeyName":"FETCH"' in line)[:400] + "\n")
+    (check,) = check_locations("kafka_request_log", {"path": path})
+    assert check.is_right is None
+    assert check.what.startswith(f"{log}: 3 clients, but some of it cannot be read: 1 line refused, the first: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("INFO started (kafka.server.KafkaServer)", "no new line has a request: the level of kafka.request.logger"),
+        ("DEBUG Completed request:<fetch/>", "1 line refused, the first: line 1: not a line of Kafka's request log: "),
+    ],
+)
+def test_a_request_log_without_a_client_is_told(line: str, why: str, log: Path) -> None:
+    log.write_text(f"[2026-11-21 10:00:00,000] {line}\n")
+    (check,) = check_locations("kafka_request_log", {"path": str(log)})
+    assert (check.is_right, check.todo) == (None, "docs/positions.md says which lines are read")
+    assert check.what.startswith(f"{log}: {why}")
+
+
+def test_a_request_log_in_another_time_zone_than_the_configured_one_is_told(log: Path, lines: list[str]) -> None:
+    ahead = datetime.now(timezone(timedelta(hours=9)))
+    fetch = next(line for line in lines if '"requestApiKeyName":"FETCH"' in line)
+    log.write_text(f"[{ahead:%Y-%m-%d %H:%M:%S,000}{fetch[24:]}")
+    (check,) = check_locations("kafka_request_log", {"path": str(log)})
+    assert check.what.endswith(" is in the future: check the option timezone")
+    (check,) = check_locations("kafka_request_log", {"path": str(log), "timezone": "Asia/Tokyo"})
+    assert check == (True, f"{log}: 1 client", None)

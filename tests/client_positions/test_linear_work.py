@@ -102,6 +102,21 @@ REQUESTS: dict[str, Made] = {
 }
 
 
+TEXT = (
+    "[2026-11-21 10:00:00,000] DEBUG Completed request:RequestHeader(apiKey=FETCH, apiVersion=11, clientId=c, "
+    "correlationId=1) -- {replica_id=-1,session_id=0,session_epoch=0,topics=[{topic=t,partitions=[{partition=0,"
+    "fetch_offset=5}]}],forgotten_topics_data=[],rack_id=},response:{error_code=0,session_id=7,responses=[{topic=t,"
+    "partition_responses=[{record_set=FileRecords(size=460, file=x)}]}]} from connection 1:1-2:2-3;totalTime:1.5,x"
+)
+WORDS = ("clientId=c, correlationId=1", "topic=t", "record_set=FileRecords", "session_id=7", " from connection ", "{")
+REQUESTS |= {f"text, {word}": lambda n, word=word: [TEXT.replace(word, word * n)] for word in WORDS}
+REQUESTS |= {
+    "a layout in JSON": lambda n: [json.dumps({f"f{i}": f"{logged('FETCH', {}, {})}" for i in range(n)})],
+    "parts of a line": lambda n: [f"2026-11-21T10:00:00.1Z stdout P {'x' * 100}"] * n,
+    "streams": lambda n: [json.dumps({"log": "x", "stream": f"s{i}"}) for i in range(n)],
+}
+
+
 def log_of(lines: list[str]) -> RequestLog:
     log = RequestLog()
     for line in lines:

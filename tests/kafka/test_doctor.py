@@ -258,12 +258,15 @@ def test_the_endpoints_files_and_log_directories_are_checked(
         "?     east: librdkafka_statistics: /nothing: has no files yet",
         "WRONG east: librdkafka_statistics: /absent: no such file or folder",
         "WRONG east: kafka_client_metrics: http://127.0.0.1/metrics: Connection refused",
-        "ok    east: kafka_request_log: /request.log: can be read",
+        f"?     east: kafka_request_log: /request.log: {NO_REQUEST}",
         "ok    east: kafka_request_log: /state: can be written",
         "ok    east: log_dirs: /logs: 1 partition",
     }
     assert any(line.startswith("WRONG east: log directory '/gone' cannot be listed") for line in shown)
     assert not (tmp_path / "state").exists()
+
+
+NO_REQUEST = "no new line has a request: the level of kafka.request.logger must be DEBUG, with an appender to this file"
 
 
 def closed_port() -> int:

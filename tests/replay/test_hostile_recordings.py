@@ -63,7 +63,7 @@ def test_any_file_content_is_read_or_refused(name: str, data: st.DataObject) -> 
                 offset for ends in recording.ends.values() for rungs in ends.values() for offset in rungs.values()
             ]
             assert all(offset is None or abs(offset) < TOO_LARGE for offset in offsets)
-            assert {refused(position) for _, positions in recording.logged() for position in positions} <= {None}
+            assert {refused(position) for _, found in recording.logged() for position in found.positions} <= {None}
 
 
 def test_an_error_names_the_file_that_is_damaged(tmp_path: Path) -> None:
