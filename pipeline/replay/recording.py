@@ -26,11 +26,11 @@ from pipeline.common.epoch import utc
 from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.toml_file import mistakes_of
+from pipeline.replay.members import Member, members_of
 
 AGENTS = ("jolokia", "prom")
 STATISTICS = ("statistics.jsonl", "statistics.jsonl.gz")
 REQUEST_LOGS = ("request.log", "request.log.gz")
-_PARTITION = re.compile("[0-9]{1,9}")
 _MEMBERS = re.compile(r"consumer_groups_members_(\d{13})\.txt")
 _RUNGS = {
     "log_start": "log_start_offset",
@@ -39,17 +39,6 @@ _RUNGS = {
     "log_end": "log_end_offset",
 }
 """Columns of truth.csv, and their names in `watermarks`."""
-
-
-class Member(NamedTuple):
-    """A member of a group, and a partition that is assigned to it, or NULL."""
-
-    group_id: str
-    member_id: str
-    client_id: str
-    host: str
-    topic: str | None = None
-    partition: int | None = None
 
 
 class Logged(NamedTuple):
@@ -202,26 +191,10 @@ def _topics(file: Path) -> dict[str, str]:
 
 
 def _members(file: Path) -> list[Member]:
-    """The members in the output of `kafka-consumer-groups --describe --members --verbose`, a table for each group."""
-    found: list[Member] = []
-    names: list[str] = []
-    for line in _lines(file):
-        cells = line.split()
-        if cells[:2] == ["GROUP", "CONSUMER-ID"]:
-            names = cells
-        elif {"CLIENT-ID", "HOST"} <= {*names} and len(cells) == len(names):
-            row = dict(zip(names, cells, strict=True))
-            member = Member(row["GROUP"], row["CONSUMER-ID"], row["CLIENT-ID"], row["HOST"])
-            assigned = _assigned(row.get("CURRENT-ASSIGNMENT", row.get("ASSIGNMENT", "-")))
-            found += [member._replace(topic=t, partition=p) for t, p in assigned] or [member]
-    return found
-
-
-def _assigned(text: str) -> Iterator[tuple[str, int]]:
-    """The partitions in `orders:0,1;clicks:2`. Older tools print `orders(0,1), clicks(2)`, which is ignored."""
-    for part in text.split(";") if ":" in text else ():
-        topic, _, partitions = part.rpartition(":")
-        yield from ((topic, int(p)) for p in partitions.split(",") if _PARTITION.fullmatch(p))
+    try:
+        return members_of(_lines(file))
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
 
 
 def _settings(folder: Path) -> dict[str, ConsumerSettings]:

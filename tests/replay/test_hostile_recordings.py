@@ -23,7 +23,8 @@ FILES = {
     "consumer.properties": b"client.id=c\ngroup.id=g\nfetch.max.bytes=1024\n",
     "consumer.json": b'{"client.id": "c", "group.id": "g", "fetch.max.bytes": 1024}',
     "consumer_groups_members_1795255699058.txt": (
-        b"GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS ASSIGNMENT\ng m-1 /10.0.0.2 c 2 t:0,1;u:5\n"
+        b"GROUP CONSUMER-ID HOST      CLIENT-ID #PARTITIONS ASSIGNMENT\n"
+        b"g     m-1         /10.0.0.2 c         3           t:0,1;u:5\n"
     ),
     "topic_ids.csv": b"topic,topic_id\nt,AAAAAAAAAAAAAAAAAAAAAA\n",
     "request.log": FETCH,
@@ -82,6 +83,10 @@ def test_an_error_names_the_file_that_is_damaged(tmp_path: Path) -> None:
     assert why("request.log", FETCH) == "nothing"
     assert why("topic_ids.csv", b"name,id\nt,A\n") == "topic_ids.csv: KeyError('topic_id') is missing or wrong"
     assert why("topic_ids.csv", FILES["topic_ids.csv"]) == "nothing"
+    members = "consumer_groups_members_1795255699058.txt"
+    assert why(members, FILES[members]) == "nothing"
+    assert why(members, FILES[members] + b"x y z\n") == f"{members}: line 3: does not fit the columns of its table"
+    (tmp_path / members).unlink()
     assert why("truth.csv", FILES["truth.csv"].replace(b",0,0,9", b",0,0," + b"9" * 19)).startswith(
         "truth.csv: line 2: "
     )
