@@ -31,22 +31,39 @@ def of_parsed(statistics: Any) -> list[Position]:
     given once, for the client. An unknown lag is -1 there. The statistics do not say whether a partition is paused.
     """
     try:
-        client = stored_name(statistics["client_id"])
+        client = _client_id(statistics)
         if statistics["type"] != "consumer":
             return []
         partitions = list(_partitions(statistics))
         buffered = max((count(p["fetchq_size"]) for _, p in partitions), default=0)
         return [
-            Position(client, buffered_bytes=buffered, bytes_total=count(statistics["rxmsg_bytes"])),
-            *(
-                Position(client, fetcher=stored_name(broker["nodename"]), requests_total=count(broker["req"]["Fetch"]))
-                for broker in statistics["brokers"].values()
-                if broker["nodeid"] >= 0
-            ),
+            Position(client, buffered_bytes=buffered, bytes_total=_counted(statistics.get("rxmsg_bytes"))),
+            *(_fetcher(client, broker) for broker in statistics["brokers"].values() if broker["nodeid"] >= 0),
             *(_position(client, topic, partition) for topic, partition in partitions),
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not librdkafka's statistics: {error!r} is missing or wrong") from error
+
+
+def _client_id(statistics: Mapping[str, Any]) -> str:
+    """The client.id. Before 0.11.5 it is only in the name of the instance, such as rdkafka#consumer-1."""
+    if "client_id" in statistics:
+        return stored_name(statistics["client_id"])
+    name, mark, _ = stored_name(statistics["name"]).rpartition("#")
+    if not mark:
+        raise KeyError("client_id")
+    return name
+
+
+def _fetcher(client: str, broker: Mapping[str, Any]) -> Position:
+    """A broker and the requests to it. Before 1.0 its address is only in its name, such as kafka-1:9092/1."""
+    name = broker["nodename"] if "nodename" in broker else stored_name(broker["name"]).rpartition("/")[0]
+    return Position(client, fetcher=stored_name(name), requests_total=_counted(broker.get("req", {}).get("Fetch")))
+
+
+def _counted(number: Any) -> int | None:
+    """A counter; None in a version that does not have it: an offset is true without it."""
+    return None if number is None else count(number)
 
 
 def _partitions(statistics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -74,7 +91,7 @@ def _position(client: str, topic: str, partition: Mapping[str, Any]) -> Position
         reported_lag=_known(partition["consumer_lag"]),
         reported_end=_known(partition.get("hi_offset", _UNKNOWN)),
         reported_stable_end=_known(partition.get("ls_offset", _UNKNOWN)),
-        bytes_total=count(partition["rxbytes"]),
+        bytes_total=_counted(partition.get("rxbytes")),
     )
 
 

@@ -172,6 +172,52 @@ def of_one(**partition: Any) -> str:
     return json.dumps({"client_id": "c", "type": "consumer", "rxmsg_bytes": 0, "brokers": {}, "topics": topics})
 
 
+OF_0_11 = {
+    "name": "billing#eu#consumer-1",
+    "type": "consumer",
+    "ts": 22941906481,
+    "time": 1513716844,
+    "brokers": {
+        "kafka-1:9092/0": {"name": "kafka-1:9092/0", "nodeid": 0, "state": "UP", "rx": 66, "rxbytes": 8307431},
+        "kafka-1:9092/bootstrap": {"name": "kafka-1:9092/bootstrap", "nodeid": -1, "state": "UP", "rx": 1},
+    },
+    "topics": {
+        "orders": {
+            "topic": "orders",
+            "partitions": {
+                "0": {
+                    "partition": 0,
+                    "leader": 0,
+                    "desired": True,
+                    "fetch_state": "active",
+                    "msgs": 0,
+                    "fetchq_size": 12,
+                    "next_offset": 50,
+                    "app_offset": 42,
+                    "hi_offset": 60,
+                    "consumer_lag": 18,
+                }
+            },
+        }
+    },
+}
+"""Version 0.11.3: client_id and rxmsg_bytes came with 0.11.5, nodename and req with 1.0."""
+
+
+def test_a_version_without_counters_gives_its_offsets() -> None:
+    client, fetcher, partition = of_parsed(OF_0_11)
+    assert client == Position("billing#eu", buffered_bytes=12)
+    assert fetcher == Position("billing#eu", fetcher="kafka-1:9092")
+    expected = {"fetched_offset": 50, "consumed_offset": 42, "reported_lag": 18, "reported_end": 60}
+    assert partition == Position("billing#eu", topic="orders", partition=0, **expected)
+
+
+def test_statistics_without_any_name_of_the_client_are_refused() -> None:
+    for name in ("billing", None):
+        with pytest.raises(ValueError, match="not librdkafka's statistics: "):
+            of_parsed(OF_0_11 | {"name": name})
+
+
 @pytest.mark.parametrize(
     "text",
     [
