@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from pipeline.common.words import named
+
 
 class Subject(NamedTuple):
     """A group, a client, a topic or a whole cluster: `what` it is, its name, and its cluster."""
@@ -14,7 +16,7 @@ class Subject(NamedTuple):
 
     def __str__(self) -> str:
         """Such as "group payments"."""
-        return f"{self.what} {self.name}"
+        return f"{self.what} {named(self.name)}"
 
     @property
     def with_cluster(self) -> str:

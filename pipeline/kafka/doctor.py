@@ -15,7 +15,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from pipeline.common.check import Check, write_into
 from pipeline.common.errors import ClusterError, unexpected
-from pipeline.common.words import counted
+from pipeline.common.words import counted, named
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure, error_name
@@ -179,7 +179,9 @@ def _check_groups(client: KafkaClient, rights: _Rights) -> Generator[Check, None
     # Groups that were deleted since they were listed do not count.
     for error in sorted(set(failed.values()) - {*REFUSALS, "GROUP_ID_NOT_FOUND"}):
         names = [name for name, its in failed.items() if its == error]
-        yield Check(None, f"{counted(len(names), 'group')}, such as {names[0]}, could not be described now: {error}")
+        yield Check(
+            None, f"{counted(len(names), 'group')}, such as {named(names[0])}, could not be described now: {error}"
+        )
     return {
         row["topic"] for rows in answers.values() if not isinstance(rows, Failure) for row in rows if row.get("topic")
     }
@@ -288,4 +290,4 @@ def _not_given(is_authorized: bool | None) -> str:
 
 
 def _such_as(names: Sequence[str], among: int, what: str) -> str:
-    return f"; refused for {len(names)} of {counted(among, what)}, such as {min(names)}" if names else ""
+    return f"; refused for {len(names)} of {counted(among, what)}, such as {named(min(names))}" if names else ""

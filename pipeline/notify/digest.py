@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.common.subject import subject_of
-from pipeline.common.words import counted
+from pipeline.common.words import counted, named
 from pipeline.config import Config
 from pipeline.notify.due import Finding, Row, finding_of
 from pipeline.notify.message import LONGEST_NAME, Message, in_words, shown, title_of
@@ -165,7 +165,9 @@ def _open(finding: Finding) -> str:
 def _objective(missed: Missed) -> str:
     left = "" if missed.budget_left is None else f"; {missed.budget_left:.0%} of the error budget is left"
     reached = f"{missed.attainment:.2%} of the time instead of {missed.target:.2%}"
-    return f"{missed.slo}, group {missed.group_id}, cluster {missed.cluster}: {missed.objective} in {reached}{left}"
+    return (
+        f"{missed.slo}, group {named(missed.group_id)}, cluster {missed.cluster}: {missed.objective} in {reached}{left}"
+    )
 
 
 def _trouble(trouble: Trouble) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pipeline.common.finding_kinds import NOT_SHOWN
 from pipeline.common.subject import Subject, subject_of
-from pipeline.common.words import counted, group_address, spaced, visible
+from pipeline.common.words import counted, group_address, named, spaced, visible
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 
 SUMMARY, TEST = "summary", "test"
@@ -85,7 +85,7 @@ def _facts(finding: Finding, event: str, report_url: str | None) -> Iterator[tup
     at_worst = f", at its worst at {_at(finding.worst_at)}" if finding.worst_at else ""
     yield "Severity", f"{shown(finding.severity or 'unknown', LONGEST_NAME)}{at_worst}"
     yield "Cluster", shown(finding.cluster, LONGEST_NAME)
-    yield "Group", shown(finding.group_id or "", LONGEST_NAME)
+    yield "Group", "" if finding.group_id is None else shown(named(finding.group_id), LONGEST_NAME)
     yield "Client", shown(finding.client_id or "", LONGEST_NAME)
     yield "Process", shown(finding.instance or "", LONGEST_NAME)
     yield "Topic", shown(finding.topic or "", LONGEST_NAME)
@@ -148,7 +148,7 @@ def _value(value: Any) -> str:
     if value is None or value in ([], {}, ""):
         return ""
     if isinstance(value, list):
-        return _listed([_value(item) for item in value])
+        return _listed([_value(named(item) if isinstance(item, str) else item) for item in value])
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:,}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from pipeline.common.subject import subject_of
-from pipeline.common.words import counted
+from pipeline.common.words import counted, named
 from pipeline.report.cards import findings_without_card
 from pipeline.report.details_model import Finding
 from pipeline.report.ledger_model import Cluster
@@ -74,7 +74,7 @@ def _of_finding(finding: Finding, newest_ms: int | None) -> AttentionItem:
         times += f", last seen in that of {at(finding.last_seen_ms)}"
     return AttentionItem(
         "bad" if finding.severity == "critical" else "warn",
-        subject_of(finding).name,
+        named(subject_of(finding).name),
         f"{finding.summary}{times}.",
         "findings",
         is_loss=finding.is_loss,

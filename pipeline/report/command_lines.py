@@ -50,8 +50,10 @@ def in_shell(name: object, instead: str) -> str:
 
     >>> in_shell("orders", "TOPIC"), in_shell("it's; rm", "TOPIC"), in_shell("-x", "TOPIC"), in_shell(None, "TOPIC")
     ('orders', '\'it\'"\'"\'s; rm\'', 'TOPIC', 'TOPIC')
+    >>> in_shell("", "GROUP")
+    "''"
     """
-    is_word = isinstance(name, str) and name and name.isprintable() and not name.startswith("-")
+    is_word = isinstance(name, str) and name.isprintable() and not name.startswith("-")
     return shlex.quote(str(name)) if is_word else instead
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from pipeline.common.epoch import HOUR_MS, utc
+from pipeline.common.words import named
 from pipeline.report.command_lines import Around, in_shell, offsets_file, place, topics
 from pipeline.report.details_model import Finding
 
@@ -112,7 +113,7 @@ def _deleted_unread(finding: Finding, around: Around) -> Commands:
     yield from _keep_records(finding, around)
     if finding.group_id is None:  # it is not known which of these partitions each group has lost records of
         for group_id in finding.groups()[:GROUPS_RESET]:
-            yield from _of_group(group_id, around, f"Shows which partitions group {group_id} has not read")
+            yield from _of_group(group_id, around, f"Shows which partitions group {named(group_id)} has not read")
         return
     what = f"{_STOPPED}Shows where the group begins if it reads all that is left of these partitions{_EXECUTE}"
     yield from _reset(finding, around, finding.group_id, what, "--to-earliest")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 
 from pipeline.common.subject import subject_of
-from pipeline.common.words import counted, spaced, visible
+from pipeline.common.words import counted, named, spaced, visible
 from pipeline.report.attention import needs_attention
 from pipeline.report.details_model import Finding, Partition
 from pipeline.report.model import Group, Point, Report
@@ -89,7 +89,7 @@ def _incident(report: Report, finding: Finding) -> Iterator[str]:
         ("At its worst", worst),
         ("Severity", finding.severity),
         ("Cluster", finding.cluster),
-        ("Group", finding.group_id),
+        ("Group", None if finding.group_id is None else named(finding.group_id)),
         ("Client", finding.client_id),
         ("Process", finding.instance),
         ("Topic", finding.topic),
@@ -120,7 +120,7 @@ def _group(report: Report, group: Group, *, is_alone: bool) -> Iterator[str]:
     points = sorted((p for p in report.points if (p.cluster, p.group_id) == group.key), key=lambda p: p.snapshot_id)
     level = 2
     if not is_alone:
-        yield from (f"## {escaped(group.group_id)}, cluster {escaped(group.cluster)}", "")
+        yield from (f"## {escaped(named(group.group_id))}, cluster {escaped(group.cluster)}", "")
         level = 3
     if whose := _whose(group):
         yield from (whose, "")
@@ -203,7 +203,7 @@ def _is_said(value: object) -> bool:
 
 def _shown(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(_shown(named(item) if isinstance(item, str) else item) for item in value)
     return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from unicodedata import combining, east_asian_width
 
-from pipeline.common.words import visible
+from pipeline.common.words import visible, visible_name
 
-__all__ = ["columns", "cut", "owner_in_words", "padded", "visible"]
+__all__ = ["columns", "cut", "owner_in_words", "padded", "visible", "visible_name"]
 
 
 def owner_in_words(owner: str | None, tier: str | None) -> str | None:

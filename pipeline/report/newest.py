@@ -14,7 +14,7 @@ from pipeline.lake import VERSION_PROPERTY, of_each, one_of
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.report.details_model import Partition
 from pipeline.report.model import names_of
-from pipeline.report.names import cut, visible
+from pipeline.report.names import cut, visible, visible_name
 from pipeline.report.selection import Selection
 from pipeline.report.terminal import NAME_COLUMNS, NO_LAG
 from pipeline.report.units import at as at_utc
@@ -150,5 +150,5 @@ def _no_match(what: str, pattern: str, names: Sequence[str]) -> str:
     alike = get_close_matches(pattern, names[:COMPARED], NAMED, cutoff=0.4)
     listed = list(dict.fromkeys([*alike, *names[:NAMED]]))[:NAMED]
     more = f" and {len(names) - len(listed):,} more" if len(names) > len(listed) else ""
-    which = ", ".join(cut(visible(name), NAME_COLUMNS) for name in listed)
+    which = ", ".join(cut(visible_name(name), NAME_COLUMNS) for name in listed)
     return f"No {what} matches --{what} {visible(pattern)}; the snapshot has {which}{more}."

@@ -25,7 +25,7 @@ from pipeline.report import charts
 from pipeline.report.attention import notes
 from pipeline.report.cards import brokers, cards
 from pipeline.report.model import Report, by_lag
-from pipeline.report.names import owner_in_words, visible
+from pipeline.report.names import owner_in_words, visible, visible_name
 from pipeline.report.outlook import caught_up, share
 from pipeline.report.payload import payload
 from pipeline.report.search import searched
@@ -123,6 +123,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     environment.filters |= {
         "visible": visible,
+        "visible_name": visible_name,
         "sentence": _sentence,
         "number": _number,
         "instant": instant,  # the page says UTC beside it

@@ -13,7 +13,7 @@ from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
 from pipeline.report.heat import heat_of
 from pipeline.report.model import Group, Instant, Point, Report
-from pipeline.report.names import owner_in_words, visible
+from pipeline.report.names import owner_in_words, visible, visible_name
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook, rates, why_no_bytes
 from pipeline.report.targets import targets
 from pipeline.report.timeline import counts, events
@@ -53,7 +53,7 @@ def payload(report: Report, groups: Sequence[Group]) -> dict[str, Any] | None:
         },
         "groups": [
             {
-                "name": visible(g.group_id),
+                "name": visible_name(g.group_id),
                 "cluster": visible(g.cluster),
                 "colour": colour(charted[g.key]) if g.key in charted else None,
                 **_series(times[g.cluster], points[g.key], has_rates=g.key in charted),
@@ -184,7 +184,7 @@ def _clients(gauges: Iterable[Gauge]) -> Iterable[dict[str, Any]]:
         is_shared = named[client(first)[:3]] > 1 and first.instance is not None
         yield {
             "cluster": visible(first.cluster),
-            "group": None if first.group_id is None else visible(first.group_id),
+            "group": None if first.group_id is None else visible_name(first.group_id),
             "client": visible(f"{first.client_id} at {first.instance}" if is_shared else first.client_id),
             "rows": [
                 (g.snapshot_id, g.max_lag, g.max_fetcher_lag, g.max_consumer_lag, g.max_divergence, g.verdict)

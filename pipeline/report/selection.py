@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.common.words import named
 from pipeline.report.units import at
 
 FINDING_ID = re.compile("[0-9a-f]{6,64}")
@@ -38,7 +39,7 @@ class Selection:
     def __str__(self) -> str:
         """The selection in words; empty if it is everything. Clusters are left out, because a report names them."""
         names = self.group_ids or ()
-        words = [f"{'group' if len(names) == 1 else 'groups'} {', '.join(names[:NAMED])}"] if names else []
+        words = [f"{'group' if len(names) == 1 else 'groups'} {', '.join(map(named, names[:NAMED]))}"] if names else []
         words += [f"{len(names) - NAMED:,} more groups"] if len(names) > NAMED else []
         words += [f"groups with {self.group}"] if self.group is not None else []
         words += [f"topics with {self.topic}"] if self.topic is not None else []

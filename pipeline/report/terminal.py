@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipeline.report.details_model import Partition
 from pipeline.report.model import Group, by_lag
-from pipeline.report.names import columns, cut, padded, visible
+from pipeline.report.names import columns, cut, padded, visible, visible_name
 from pipeline.report.units import duration, size
 from pipeline.tables import DATA_LOSS
 
@@ -113,7 +113,7 @@ def _coloured(line: str, partition: Partition) -> str:
 
 def _partition_cells(partition: Partition) -> tuple[str, ...]:
     def name(text: str | None) -> str:
-        return cut(visible(text), SHORT_NAME_COLUMNS) if text else "-"
+        return "-" if text is None else cut(visible_name(text), SHORT_NAME_COLUMNS)
 
     return (
         name(partition.group_id),
@@ -123,7 +123,7 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
         _number(partition.high_watermark),  # as in kafka-consumer-groups, so that the difference is LAG
         _number(partition.consumer_lag),
         name(partition.client_id),
-        name(partition.host),
+        name(partition.host or None),
         "-" if partition.consumer_lag_bytes is None else size(partition.consumer_lag_bytes, partition.bytes_error),
         "-" if partition.consumer_lag_ms is None else duration(partition.consumer_lag_ms, partition.time_error_ms),
         "-" if partition.consumer_age_ms is None else duration(partition.consumer_age_ms, partition.time_error_ms),
@@ -136,7 +136,7 @@ def _partition_cells(partition: Partition) -> tuple[str, ...]:
 
 def _cells(group: Group) -> tuple[str, ...]:
     return (
-        cut(visible(group.group_id), NAME_COLUMNS),
+        cut(visible_name(group.group_id), NAME_COLUMNS),
         cut(visible(group.cluster), NAME_COLUMNS),
         _lag(group.consumer_lag, group.partitions_unknown, group.why_no_lag),
         _number(group.max_consumer_lag),

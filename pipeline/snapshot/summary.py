@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.common.words import named
 from pipeline.kafka.groups import OFFSETS_TOPIC
 from pipeline.lake import Lake
 from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, ErrorEntry, Summary
@@ -115,7 +116,7 @@ def error_entries(rows: DataFrame, table: str, where: Column) -> list[ErrorEntry
 
 
 def _and_others(where: str | None, count: int) -> str:
-    first = where if where is not None else "unknown groups"
+    first = named(where) if where is not None else "unknown groups"
     return first if count == 1 else f"{first} and others"
 
 

@@ -22,7 +22,7 @@ class Problem:
         (Problem(client_id="c", topic="t"), "client c", "client c, cluster east"),
         (Problem(topic="t"), "topic t", "topic t, cluster east"),
         (Problem(), "cluster east", "cluster east"),
-        (Problem(group_id="", topic="t"), "group ", "group , cluster east"),
+        (Problem(group_id="", topic="t"), 'group ""', 'group "", cluster east'),
     ],
 )
 def test_a_problem_is_one_of_its_group_else_its_client_else_its_topic_else_its_cluster(

@@ -16,6 +16,7 @@ from pipeline.analytics.findings.words.parts import (
     sentence,
     size_within,
 )
+from pipeline.common.words import named
 
 
 def where(facts: Facts) -> str | None:
@@ -43,7 +44,7 @@ def unread(facts: Facts, what: str = "unread") -> str | None:
 def groups_named(facts: Facts) -> str:
     """The groups, by number and name: "2 groups (a, b)"."""
     names, count = facts["groups"][:NAMED], facts["groups_affected"]
-    return f"{counted(count, 'group')} ({', '.join(names)}{', …' if count > len(names) else ''})"
+    return f"{counted(count, 'group')} ({', '.join(map(named, names))}{', …' if count > len(names) else ''})"
 
 
 def figures(facts: Facts, lag_share: float | None = None, write_share: float | None = None) -> dict[str, Any]:
