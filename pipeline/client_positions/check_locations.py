@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.client_positions.broker_log import BrokerLog
 from pipeline.client_positions.endpoints import files_in
 from pipeline.client_positions.metrics_source import ClientMetricsSource, Locations, PositionsReader, StatisticsSource
+from pipeline.client_positions.nothing_found import REASONS
 from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions
 from pipeline.common.check import Check, write_into
@@ -28,6 +29,7 @@ TIMEOUT_MS = 3_000
 MOST_BYTES = 16 * 1024 * 1024
 """The most that is read of an endpoint or a file. If a path's files are larger together, they are only opened."""
 _TOO_LONG = f"longer than {MOST_BYTES} bytes"
+_NOTHING = "docs/positions.md says what laglake reads"
 _SOURCES = {source.name(): source for source in (ClientMetricsSource, StatisticsSource)}
 
 
@@ -58,6 +60,8 @@ def _check_endpoint(endpoint: str, reader: PositionsReader) -> Check:
     location, error, clients = redacted(endpoint), *_read(endpoint, None, reader)
     if error == _TOO_LONG:
         return Check(None, f"{location}: answers, but more than {MOST_BYTES} bytes are not read here")
+    if error in REASONS:
+        return Check(None, f"{location}: {error}", _NOTHING)
     if error and not clients:
         return Check(
             False, f"{location}: {error}", "check that the agent runs there, and that this machine may connect to it"
@@ -96,12 +100,19 @@ def _check_path(path: str, reader: PositionsReader | None) -> Check:
     named = location if found == [path] else f"{location}, {counted(len(found), 'file')}"
     if reader is None or sum(sizes) > MOST_BYTES:
         return Check(True, f"{named}: can be read")
-    read = [_read(name, None if name == path else path, reader) for name in found[-LOCATIONS_CHECKED:]]
+    return _check_files(found[-LOCATIONS_CHECKED:], path, named, reader)
+
+
+def _check_files(files: Sequence[str], path: str, named: str, reader: PositionsReader) -> Check:
+    """Reads some files of a path."""
+    read = [_read(name, None if name == path else path, reader) for name in files]
     clients = max(clients for _, clients in read)
     errors = [error for error, _ in read if error]
     if _TOO_LONG in errors:
         return Check(True, f"{named}: can be read")
-    return Check(None, f"{named}: {errors[0]}") if errors else _found(named, clients)
+    if errors:
+        return Check(None, f"{named}: {errors[0]}", _NOTHING if errors[0] in REASONS else None)
+    return _found(named, clients)
 
 
 def _check_request_log(path: str, zone: tzinfo) -> Check:
@@ -116,7 +127,7 @@ def _check_request_log(path: str, zone: tzinfo) -> Check:
         return Check(True, f"{redacted(path)}: {counted(clients, 'client')}")
     where, error = log.errors[0]
     read = f"{counted(clients, 'client')}, but some of it cannot be read: " if clients else ""
-    return Check(None, f"{where}: {read}{error}", None if clients else "docs/positions.md says which lines are read")
+    return Check(None, f"{where}: {read}{error}", None if clients else _NOTHING)
 
 
 def _check_state_folder(path: str) -> Check:
@@ -140,7 +151,4 @@ def _read(location: str, folder: str | None, reader: PositionsReader) -> tuple[s
 
 
 def _found(location: str, clients: int) -> Check:
-    if clients:
-        return Check(True, f"{location}: {counted(clients, 'client')}")
-    todo = "check that it has a consumer's metrics; set `names` if their names are not those of docs/positions.md"
-    return Check(None, f"{location}: answers, but reports no client", todo)
+    return Check(True, f"{location}: {counted(clients, 'client')}")

@@ -7,7 +7,6 @@ MBeans for its replica fetchers; these are left out.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -15,23 +14,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
 from pipeline.client_positions.key_properties import (
-    LONGEST_BEAN,
     LONGEST_NAME,
     key_properties,
     of_own_attributes,
-    parsed_bean,
 )
 
 
 class Metric(NamedTuple):
-    """One value of a consumer, with its name in NAMES. Labels that the metric does not have are NULL."""
+    """One value of a consumer, with its name in NAMES. Labels that the metric does not have are NULL.
+
+    as_of_ms is the value's own time, as of a federated or pushed value; without it, the value is as of the scrape.
+    """
 
     name: str
     client_id: str
@@ -40,6 +40,7 @@ class Metric(NamedTuple):
     thread: str | None
     broker: str | None
     value: float
+    as_of_ms: int | None = None
 
 
 class Sample(NamedTuple):
@@ -48,16 +49,20 @@ class Sample(NamedTuple):
     what: str
     labels: Mapping[str, str]
     value: float
+    as_of_ms: int | None = None
 
 
+_JAVA = "(consumerfetchmanager(metrics)?|kafkaconsumer)"
+"""What agents call the Java consumer's metrics about fetches. The shorter name is OpenTelemetry's, that of Strimzi's
+bridge, and that of Micrometer before 1.4, which also adds the unit."""
 NAMES = {
-    "records_lag": "consumerfetchmanager(metrics)?recordslag",
-    "records_lead": "consumerfetchmanager(metrics)?recordslead",
-    "max_lag": "consumerfetchmanager(metrics)?recordslagmax|consumerfetchermanager.*maxlag(value)?",
+    "records_lag": f"{_JAVA}recordslag(records)?",
+    "records_lead": f"{_JAVA}recordslead(records)?",
+    "max_lag": f"{_JAVA}recordslagmax(records)?|consumerfetchermanager.*maxlag(value)?",
     "fetcher_lag": "fetcherlagmetrics.*consumerlag(value)?",
     "queue_chunks": "zookeeperconsumerconnector.*fetchqueuesize.*",
-    "requests_total": "consumerfetchmanager(metrics)?fetch(total)?|fetcherstats.*requests(persec)?(total|count)",
-    "bytes_total": "consumerfetchmanager(metrics)?bytesconsumed(total)?|fetcherstats.*bytes(persec)?(total|count)",
+    "requests_total": f"{_JAVA}fetch(total)?(requeststotal)?|fetcherstats.*requests(persec)?(total|count)",
+    "bytes_total": f"{_JAVA}bytesconsumed(total)?(bytestotal)?|fetcherstats.*bytes(persec)?(total|count)",
 }
 """Our name of each metric, and how the names that agents use for it end; only letters and digits are compared.
 
@@ -99,6 +104,7 @@ _QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
 MOST_READERS = 100_000
 MOST_ALIKE = 100
 MOST_DIGITS = 9
+_LEAST_MS = 10**11
 Readers = dict[str, list[tuple[str, str]]]
 
 
@@ -154,16 +160,6 @@ def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names
         raise ValueError("is not Prometheus text") from error
 
 
-def of_jolokia(text: str) -> list[Metric]:
-    """The consumers' metrics in Jolokia's answer to one or several reads. Raises ValueError for any other text."""
-    try:
-        answers = json.loads(text)
-        answers = answers if isinstance(answers, list) else [answers]
-        return metrics([sample for answer in answers if answer["status"] == 200 for sample in _jolokia_samples(answer)])
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
-        raise ValueError(f"not an answer of Jolokia: {error!r} is missing or wrong") from error
-
-
 def metrics(samples: Iterable[Sample]) -> list[Metric]:
     """The metrics of consumers that are in NAMES and have a value; each topic occurs once."""
     named = of_own_attributes([(name, sample) for sample in samples for name in _names(sample)], _ours)
@@ -190,22 +186,15 @@ def _prometheus_samples(families: Iterable[PrometheusMetric], names: Names) -> I
     for sample in (sample for family in families for sample in family.samples):
         what = _AGENTS_NAMES.get(names.get(sample.name, ""), sample.name)
         labels = {names.get(label, label): value for label, value in sample.labels.items()} if names else sample.labels
-        yield Sample(what, key_properties(labels), float(sample.value))
+        as_of_ms = None if sample.timestamp is None else _as_of_ms(float(sample.timestamp))
+        yield Sample(what, key_properties(labels), float(sample.value), as_of_ms)
 
 
-def _jolokia_samples(answer: Mapping[str, Any]) -> Iterator[Sample]:
-    """The numbers in an answer of Jolokia to a read of a pattern, of one MBean, or of one attribute."""
-    value, mbean, attribute = answer["value"], answer["request"]["mbean"], answer["request"].get("attribute")
-    if not isinstance(value, dict):
-        value = {attribute or "Value": value}
-    beans = value if all(isinstance(v, dict) for v in value.values()) else {mbean: value}
-    for bean, attributes in beans.items():
-        if len(bean) > LONGEST_BEAN:
-            continue
-        kind, properties = parsed_bean(bean)
-        for name, number in attributes.items():
-            if isinstance(number, (int, float)) and not isinstance(number, bool):
-                yield Sample(kind + name, properties, float(number))
+def _as_of_ms(timestamp_s: float) -> int:
+    """A value's own time. The parsers return seconds, but Prometheus text has milliseconds, and OpenMetrics seconds."""
+    at_ms = timestamp_s * 1_000
+    # Lines of OpenMetrics are parsed as Prometheus text if one of them is torn: then this is the year 1970.
+    return round(at_ms * 1_000 if 0 < at_ms < _LEAST_MS else at_ms)
 
 
 def _flat(value: str) -> re.Match[str] | None:
@@ -242,7 +231,7 @@ def _metric(name: str, sample: Sample, clients: Mapping[str, str]) -> Metric | N
     if broker and flat and flat["fetcher"] != "0":
         broker += f"/{flat['fetcher']}"  # num.consumer.fetchers
     number = int(partition) if partition is not None else None
-    return Metric(name, client, topic, number, labels.get("threadid"), broker, sample.value)
+    return Metric(name, client, topic, number, labels.get("threadid"), broker, sample.value, sample.as_of_ms)
 
 
 def _mangled_client(sample: Sample, clients: Mapping[str, str]) -> str | None:
@@ -283,7 +272,7 @@ def _flat_queue(queue: Sample, readers: Readers, lengths: Collection[int]) -> Me
     if not found:
         return None
     client, topic, thread = max(found, key=lambda one: (len(one[1]), len(one[0])))
-    return Metric("queue_chunks", client, topic, None, thread, None, queue.value)
+    return Metric("queue_chunks", client, topic, None, thread, None, queue.value, queue.as_of_ms)
 
 
 def _threads(name: str) -> Iterator[tuple[int, str]]:

@@ -50,6 +50,8 @@ class Content(NamedTuple):
     captured_ms: int
     text: str
     error: str | None = None
+    is_listed: bool = False
+    """Whether it is a file of a folder. Its client may have ended; if it has not changed recently, it was not read."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Access:
     """How endpoints are read. A complete answer must arrive within timeout_ms, and must not be longer than most_bytes.
 
     By default, there is room for a full file of laglake's reporters (20 MB). A listed file that has not changed for
-    max_age_ms counts as empty. The password is not shown by `repr`.
+    max_age_ms counts as empty; if all values of another location are older, this is an error. The password is not
+    shown by `repr`.
     """
 
     user: str | None = None
@@ -116,7 +119,7 @@ def from_file(path: str, access: Access, folder: str | None = None) -> Content:
         captured_ms = int(found[-1]) if found else changed_ms
         oldest_ms = now_ms() - access.max_age_ms if folder and access.max_age_ms is not None else None
         if oldest_ms is not None and max(captured_ms, changed_ms) < oldest_ms:
-            return Content(redacted(path), captured_ms, "")
+            return Content(redacted(path), captured_ms, "", is_listed=True)
         root = open_filesystem(folder)[1] if folder else None
         with open_unpacked(files, inside, root) as stream:
             chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
@@ -126,7 +129,7 @@ def from_file(path: str, access: Access, folder: str | None = None) -> Content:
     except (ConfigError, OSError, ValueError, pa.ArrowException) as error:
         reason = str(error) if isinstance(error, (_RefusedError, NotAFileError)) else why_unreadable(error)
         return Content(redacted(path), now_ms(), "", reason)
-    return Content(redacted(path), captured_ms, text)
+    return Content(redacted(path), captured_ms, text, is_listed=folder is not None)
 
 
 def files_in(path: str) -> list[str]:

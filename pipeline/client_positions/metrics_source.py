@@ -19,12 +19,13 @@ from pipeline.client_positions.consumer_metrics import (
     MOST_TORN,
     NAMES,
     Names,
-    of_jolokia,
     of_prometheus,
     of_torn_prometheus,
 )
 from pipeline.client_positions.endpoints import Access, Content, endpoint_name, files_in, from_endpoint, from_file
+from pipeline.client_positions.jolokia import is_jolokia, read_answer
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
+from pipeline.client_positions.nothing_found import nothing_newer, why_nothing
 from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, contradictions, integer, of_metrics
 from pipeline.client_positions.position_rows import POSITIONS, UNFIT, Rows, plain
 from pipeline.common.data_source import positive_option, refuse_unknown, several
@@ -116,15 +117,17 @@ class ClientMetricsSource(PositionsSource):
     def reported(content: Content, names: Names) -> Iterator[Reported | str]:
         """The positions in one scrape or answer. If a scrape is incomplete, its complete lines are used."""
         is_json = content.text.lstrip()[:1] in ("{", "[")
-        if is_json and '"mbean"' not in content.text:
+        if is_json and not is_jolokia(content.text):
             yield from _of_lines(content, reporter_lines.of_line)
             return
+        errors: list[str] = []
         try:
-            found = of_jolokia(content.text) if is_json else of_prometheus(content.text, names)
+            found, errors = read_answer(content.text) if is_json else (of_prometheus(content.text, names), [])
         except ValueError as error:
             found, torn = ([], []) if is_json else of_torn_prometheus(content.text, names)
             if torn or not found:
                 yield f"{len(torn)} lines are torn, the first is line {torn[0]}" if found else str(error)
+        yield from errors
         yield from contradictions(found)
         yield content.captured_ms, of_metrics(found)
 
@@ -198,12 +201,23 @@ class PositionsReader(DataSourceReader):
                 rows.refuse(now_ms(), f"its time, {utc(one[0]).isoformat()}, is in the future")
             else:
                 rows.add(*one)
+        self._say_what_is_missing(rows, content)
         rows.add_rest()
         try:
             return rows.batch()
         except UNFIT:
             rows.refuse_what_is_unfit()
             return rows.batch()
+
+    def _say_what_is_missing(self, rows: Rows, content: Content) -> None:
+        """Adds an error if there is no position, or none that is new enough to be used, although all was understood."""
+        if rows.is_empty and (content.text or not content.is_listed):
+            rows.refuse(min(content.captured_ms, now_ms()), why_nothing(self.source, content.text))
+        max_age_ms, newest_ms = self.options.access.max_age_ms, rows.newest_ms
+        if content.is_listed or max_age_ms is None or newest_ms is None:
+            return
+        if newest_ms < now_ms() - max_age_ms:
+            rows.refuse(now_ms(), nothing_newer(newest_ms))
 
     def _reported(self, content: Content, task: Locations) -> Iterator[Reported | str]:
         if content.error or now_ms() > task.until_ms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pipeline.client_positions.consumer_metrics import Metric
@@ -114,18 +114,24 @@ _COLUMNS = {
 _Identity = tuple[str, str | None, str | None, int | None]
 
 
-def of_metrics(metrics: Iterable[Metric]) -> list[Position]:
+def of_metrics(metrics: Collection[Metric]) -> list[Position]:
     """A position for each client, fetcher, topic and partition that has metrics.
 
-    A metric with several different values is NULL: which of them is true is not known (`contradictions`).
+    A metric with several different values is NULL: which of them is true is not known (`contradictions`). If values
+    have times of their own, the position is as of the oldest.
     """
+    as_of: dict[_Identity, int] = {}
+    for metric in metrics:
+        if metric.as_of_ms is not None:
+            identity = _identity(metric)
+            as_of[identity] = min(metric.as_of_ms, as_of.get(identity, metric.as_of_ms))
     positions = []
     for identity, reported in _reported_values(metrics).items():
         known: dict[str, Any] = {}
         for name, values in reported.items():
             if len(values) == 1:
                 known[_COLUMNS.get(name, name)] = next(iter(values))
-        positions.append(Position(*identity, **known))
+        positions.append(Position(*identity, as_of_ms=as_of.get(identity), **known))
     return positions
 
 
@@ -148,8 +154,11 @@ def _reported_values(metrics: Iterable[Metric]) -> dict[_Identity, dict[str, set
     """The different values of each metric, by client, fetcher, topic and partition."""
     found: dict[_Identity, dict[str, set[int]]] = {}
     for metric in metrics:
-        # A lag belongs to the partition and not to the broker it is fetched from, because that may change.
-        fetcher = metric.thread or (metric.broker if metric.partition is None else None)
-        identity = (metric.client_id, fetcher, metric.topic, metric.partition)
-        found.setdefault(identity, {}).setdefault(metric.name, set()).add(round(metric.value))
+        found.setdefault(_identity(metric), {}).setdefault(metric.name, set()).add(round(metric.value))
     return found
+
+
+def _identity(metric: Metric) -> _Identity:
+    # A lag belongs to the partition and not to the broker it is fetched from, because that may change.
+    fetcher = metric.thread or (metric.broker if metric.partition is None else None)
+    return metric.client_id, fetcher, metric.topic, metric.partition

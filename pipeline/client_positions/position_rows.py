@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType
 
 from pipeline.client_positions.key_properties import LONGEST_NAME
-from pipeline.client_positions.position import SIGNED, TEXTS, TOO_LARGE, Position, refused
+from pipeline.client_positions.position import FUTURE_MS, SIGNED, TEXTS, TOO_LARGE, Position, refused
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import now_ms, utc
+from pipeline.common.words import counted
 from pipeline.tables import CLIENT_POSITIONS
 
 POSITIONS = CLIENT_POSITIONS.observed
@@ -38,8 +39,22 @@ class Rows:
         self._errors: list[str | None] = []
         self._refused = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a position nor an error."""
+        return not self._positions
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The newest instant, epoch ms, that a value was true at; None if there is no value."""
+        return max((as_of_ms for as_of_ms in self._as_of_ms if as_of_ms is not None), default=None)
+
     def add(self, at_ms: int, positions: list[Position]) -> None:
-        """Adds positions that were reported at that time."""
+        """Adds positions that were reported at that time. Those whose own time is wrong become one error."""
+        latest_ms = now_ms() + FUTURE_MS
+        given, positions = positions, [p for p in positions if p.as_of_ms is None or 0 < p.as_of_ms <= latest_ms]
+        if wrong := len(given) - len(positions):
+            self.refuse(at_ms, f"the times of {counted(wrong, 'value')} are before 1970 or in the future")
         self._positions += positions
         self._reported_ms += [at_ms] * len(positions)
         self._as_of_ms += [at_ms if p.as_of_ms is None else p.as_of_ms for p in positions]

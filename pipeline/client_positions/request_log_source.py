@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline.client_positions.broker_log import BrokerLog, location_name
+from pipeline.client_positions.nothing_found import nothing_newer
 from pipeline.client_positions.position import refused, stored_name
 from pipeline.client_positions.position_rows import POSITIONS, one_line, row_of
 from pipeline.client_positions.progress import Progress, UnreachableError
@@ -38,7 +39,8 @@ class RequestLogOptions:
     """What to read. URIs may have passwords and are not shown by `repr`. `zone` is the time zone of the brokers' logs.
 
     After `read_timeout_ms` only one more block of each log is read; None if there is no such limit.
-    `state` is a folder or URI that all executors can reach; without it, each path is read from its beginning.
+    `state` is a folder or URI that all executors can reach; without it, each path is read from its beginning. If all
+    positions of a log are older than `max_age_ms`, this is an error; None if they may have any age.
     """
 
     paths: tuple[str, ...] = field(repr=False)
@@ -47,12 +49,13 @@ class RequestLogOptions:
     topics_file: str | None = field(default=None, repr=False)
     most_bytes: int = MOST_BYTES
     read_timeout_ms: int | None = None
+    max_age_ms: int | None = None
     zone: tzinfo = UTC
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> RequestLogOptions:
         """Options from strings, by lower-case name. Raises ConfigError naming an option that is unknown or wrong."""
-        bounds = ("most_bytes", "read_timeout_ms")
+        bounds = ("most_bytes", "read_timeout_ms", "max_age_ms")
         refuse_unknown(options, ("path", "state", "batch", "topics_file", *bounds, "timezone"))
         paths, state, batch = several(options.get("path")), options.get("state"), options.get("batch")
         if not paths:
@@ -128,10 +131,15 @@ class RequestLogReader(DataSourceReader):
         # By the log's clock, so that reading a batch again gives the same rows.
         at_ms = now_ms() if log.log.at_ms is None else log.log.at_ms
         row = {"source": self.source, "captured_at": utc(at_ms)}
-        for position in log.log.positions():
+        positions = log.log.positions()
+        for position in positions:
             error = refused(position)
             reported = {"error": error} if error else row_of(position, at_ms)
             yield row | {"endpoint": location_name(broker.path)} | reported
+        newest_ms = max((position.as_of_ms or 0 for position in positions), default=0)
+        max_age_ms = self.options.max_age_ms
+        if newest_ms and max_age_ms is not None and newest_ms < now_ms() - max_age_ms:
+            log.errors.append((location_name(broker.path), nothing_newer(newest_ms)))
         for endpoint, error in log.errors:
             yield row | {"endpoint": endpoint, "error": one_line(error)}
 

@@ -43,11 +43,10 @@ def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_
 
 
 def positions_options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> dict[str, str]:
-    """The options of a data source. Files that have not changed recently are not read; a request log is always read.
+    """The options of a data source. What is older than `positions_max_age` is not used, and the source says so.
 
     At least half of the time that is left for the snapshot remains for Kafka.
     """
-    is_aged = positions.paths and not positions.state
-    aged = {"max_age_ms": str(cluster.positions_max_age_ms)} if is_aged else {}
+    aged = {"max_age_ms": str(cluster.positions_max_age_ms)}
     timeout_ms = max(1, min(cluster.positions_timeout_ms, cluster.limits.read_timeout_ms // 2))
     return positions.options(snapshot_id) | aged | {"read_timeout_ms": str(timeout_ms)}

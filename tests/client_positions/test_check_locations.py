@@ -91,7 +91,7 @@ def test_the_newest_file_of_a_request_log_is_read(is_folder: bool, log: Path, li
 def test_a_request_log_without_a_client_is_told(line: str, why: str, log: Path) -> None:
     log.write_text(f"[2026-11-21 10:00:00,000] {line}\n")
     (check,) = check_locations("kafka_request_log", {"path": str(log)})
-    assert (check.is_right, check.todo) == (None, "docs/positions.md says which lines are read")
+    assert (check.is_right, check.todo) == (None, "docs/positions.md says what laglake reads")
     assert check.what.startswith(f"{log}: {why}")
 
 

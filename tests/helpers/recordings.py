@@ -5,7 +5,8 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.client_positions.consumer_metrics import Metric, of_jolokia, of_prometheus
+from pipeline.client_positions.consumer_metrics import Metric, of_prometheus
+from pipeline.client_positions.jolokia import of_jolokia
 
 ARCHIVES = Path(__file__).parents[1] / "data" / "recordings"
 
