@@ -17,7 +17,7 @@ from pipeline.client_positions.request_log import RequestLog
 from pipeline.client_positions.request_log_source import RequestLogOptions
 from pipeline.common.check import Check, write_into
 from pipeline.common.epoch import now_ms
-from pipeline.common.errors import ConfigError
+from pipeline.common.errors import ConfigError, remedy_of
 from pipeline.common.files import FAILURES, NotAFileError, is_uri, open_filesystem, open_unpacked, redacted
 from pipeline.common.reasons import why_unreadable
 from pipeline.common.words import counted
@@ -138,7 +138,8 @@ def _check_state_folder(path: str) -> Check:
     try:
         write_into(Path(path).absolute())
     except OSError as error:
-        return Check(False, f"{location}: cannot be written: {why_unreadable(error)}", "all executors must write there")
+        todo = remedy_of(error) or "all executors must write there"
+        return Check(False, f"{location}: cannot be written: {why_unreadable(error)}", todo)
     return Check(True, f"{location}: can be written")
 
 

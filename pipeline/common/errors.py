@@ -15,6 +15,8 @@
 Messages are written for the person who runs a job: they are shown without a traceback.
 """
 
+import errno
+import os
 import re
 from typing import ClassVar
 
@@ -73,12 +75,43 @@ class SchemaError(LakeError):
     """A table in the lake does not have the columns that this version of laglake writes."""
 
 
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "the disk must be mounted for writing",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.EIO: "check the disk",
+}
+"""What to do about errors of the operating system that no setting of laglake can prevent."""
+_CAUSE = re.compile(r"^\s*(?:\x1b\[\d+m)?↳(?:\x1b\[\d+m)? (.+?)(?: \(os error \d+\))?$", re.MULTILINE)
+"""A line in which delta-rs names the cause of the line before. The last of these lines has the cause of all."""
+
+
 def first_line(error: BaseException) -> str:
-    """The first informative line of an error. Spark's messages continue with plans and stack traces."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
-        return lines[1].removeprefix(": ")
-    return lines[0]
+    """The first informative line of an error, and its cause if that is in a later line.
+
+    Spark's messages continue with plans and stack traces. What the operating system has refused, such as to write to a
+    full disk, is at their end, and the first line says only that a task has failed.
+    """
+    text = str(error).strip()
+    lines = text.splitlines() or [type(error).__name__]
+    line = lines[0]
+    if line.startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
+        line = lines[1].removeprefix(": ")
+    if causes := _CAUSE.findall(text):
+        line = f"{line}: {causes[-1]}"
+    for number, remedy in _REMEDIES.items():
+        refused = os.strerror(number)
+        if refused in text:
+            line = line if refused in line else f"{line}: {refused}"
+            return line if remedy in line else f"{line}; {remedy}"
+    return line
+
+
+def remedy_of(error: OSError) -> str | None:
+    """What to do about an error of the operating system that no setting of laglake can prevent; None for others."""
+    return _REMEDIES.get(error.errno or 0)
 
 
 _VALUE_ERRORS = r"struct\.error|OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"

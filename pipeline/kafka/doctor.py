@@ -14,7 +14,7 @@ from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from pipeline.common.check import Check, write_into
-from pipeline.common.errors import ClusterError, unexpected
+from pipeline.common.errors import ClusterError, remedy_of, unexpected
 from pipeline.common.words import counted, named
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.kafka.client import KafkaClient
@@ -227,7 +227,7 @@ def _check_hidden_topics(
 
 
 def check_lake(lake: LakeConfig) -> Check:
-    """Writes a file into the lake's folder, or into the nearest parent folder that exists, and removes it."""
+    """Writes a file into the lake's folder, or into the nearest parent folder that exists, and reads it back."""
     if lake.root is None:
         return Check(None, f"{lake.catalog}.{lake.schema_name}: only a run shows whether it can be written")
     cannot = f"{lake.root} cannot be written: "
@@ -240,9 +240,8 @@ def check_lake(lake: LakeConfig) -> Check:
     try:
         written = write_into(folder)
     except OSError as error:
-        return Check(
-            False, f"{cannot}{error.strerror}", "give the user of laglake the right to write there, or correct [lake]"
-        )
+        todo = remedy_of(error) or "give the user of laglake the right to write there"
+        return Check(False, f"{cannot}{error.strerror}", f"{todo}, or correct [lake]")
     return Check(
         True, f"{folder} can be written" + ("" if written == folder else f", and will be created in {written}")
     )

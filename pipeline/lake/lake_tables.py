@@ -40,6 +40,11 @@ class LakeTables:
             return f"delta.`{self._config.root}/{table.name}`"
         return f"`{self._config.catalog}`.`{self._config.schema_name}`.`{table.name}`"
 
+    @property
+    def place(self) -> str:
+        """Where the lake is, as the configuration says it: the root, or `catalog.schema`."""
+        return self._config.root or f"{self._config.catalog}.{self._config.schema_name}"
+
     def location(self, table: Table) -> str | None:
         """Where a table and all others are stored: the root, or what Spark says; None if it does not exist."""
         root = self._config.root

@@ -61,7 +61,7 @@ def prepare(lake: LakeTables) -> None:
             if found is not None:
                 lake.commit(table, partial(_upgrade, lake, table))
     except FAILURES as exc:
-        raise LakeError(f"the lake cannot be made: {first_line(exc)}") from exc
+        raise LakeError(f"the lake cannot be made: {lake.place}: {first_line(exc)}") from exc
     _require_safe_store(lake)
     log.info("lake of schema version %d at %s", SCHEMA_VERSION, lake.identifier(SNAPSHOTS))
 

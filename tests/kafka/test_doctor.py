@@ -16,10 +16,12 @@ from kafka.admin import ACLOperation, ResourceType
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from jobs import doctor
+from pipeline.client_positions.check_locations import check_locations
 from pipeline.common.check import Check
 from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.config.toml_file import FilledIn
 from pipeline.kafka.doctor import _Rights, check_lake
+from tests.helpers.full_disk import full_disk
 from tests.helpers.kafka import commit, delete_groups, denied, login
 from tests.helpers.recordings import unpacked
 
@@ -225,6 +227,18 @@ def test_a_lake_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert check("/lake") == (None, "/lake: only a run shows whether it can be written")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_full_disk_is_reported_for_a_lake_and_for_the_state_of_a_request_log(tmp_path: Path) -> None:
+    (tmp_path / "request.log").touch()
+    options = {"path": f"{tmp_path}/request.log", "state": f"{tmp_path}/full/state"}
+    with full_disk(tmp_path / "full") as refused:
+        of_lake = check_lake(LakeConfig(root=f"{tmp_path}/full/lake"))
+        of_state = [c for c in check_locations("kafka_request_log", options) if "state" in c.what]
+    assert of_lake[:2] == (False, f"{tmp_path}/full/lake cannot be written: {refused}")
+    assert of_lake.todo is not None
+    assert of_lake.todo.startswith(("free some space, ", "raise the limit on the size of files (ulimit -f), "))
+    assert [(c.is_right, refused in c.what) for c in of_state] == [(False, True)]
 
 
 @pytest.mark.kafka
