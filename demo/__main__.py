@@ -34,7 +34,7 @@ KAFKA_STOP_S = 15.0
 
 _CONFIG_TEXT = """\
 [lake]
-root = "{lake}"
+root = "lake"
 {settings}
 [clusters.demo]
 bootstrap_servers = ["{servers}"]
@@ -165,7 +165,6 @@ def write_config(servers: str) -> None:
     kafka = (DIRECTORY / "kafka").absolute()
     CONFIG.write_text(
         _CONFIG_TEXT.format(
-            lake=DIRECTORY / "lake",
             settings=SETTINGS.rstrip(),
             servers=servers,
             endpoint=endpoint_file(kafka).read_text(),

@@ -39,6 +39,9 @@ The configuration is a TOML file. Begin with a copy of `conf/production.example.
 is wrong with your file, without starting Spark. In any text value, `${env:NAME}` stands for an environment variable of
 the driver, and `${secret:SCOPE/KEY}` for a secret of Databricks.
 
+Each relative path in a file is relative to the folder of that file, wherever a job is called. What is written on the
+command line, such as `--lake`, is relative to the current folder.
+
 Secrets must be written in one of these two ways, so that the file can be kept with your code: `sasl_plain_password`,
 `ssl_password`, `password`, `routing_key`, the `url` of a channel of type `apprise`, and any `url` or `proxy_url` with a
 user or a password. If one of them is written into the file itself, no job starts. Other URLs may be written into it: if

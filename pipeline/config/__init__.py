@@ -2,13 +2,13 @@
 
 from pipeline.config.lake import LakeConfig, lake_at
 from pipeline.config.limits import LimitsConfig
+from pipeline.config.load import load_config
 from pipeline.config.model import (
     ClusterConfig,
     Config,
     GroupFilter,
     SnapshotConfig,
     TopicFilter,
-    load_config,
 )
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.status import StatusConfig

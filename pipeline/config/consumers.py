@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pipeline.config.relative_paths import RELATIVE_TO_FILE
 from pipeline.config.toml_file import FilledIn, Int, Section
 from pipeline.config.value_types import Count, DurationMs, Secret
 
@@ -26,7 +27,7 @@ class PositionsConfig(Section):
     """The kind of data that is read."""
     endpoints: tuple[str, ...] = ()
     """URLs of agents; from one that ends in `/jolokia`, all beans are requested."""
-    paths: tuple[str, ...] = ()
+    paths: Annotated[tuple[str, ...], RELATIVE_TO_FILE] = ()
     """Files or folders, as paths or URIs; files may be gzipped."""
     group_id: str | None = None
     """The group of all these clients, if they are in the same group."""
@@ -34,17 +35,17 @@ class PositionsConfig(Section):
     """The user for basic authentication at the endpoints."""
     password: Secret | None = None
     """The password for basic authentication at the endpoints, as `${env:NAME}` or `${secret:SCOPE/KEY}`."""
-    ca_file: str | None = None
+    ca_file: Annotated[str | None, RELATIVE_TO_FILE] = None
     """The CA certificates for the endpoints, if the system does not have them; a file, or a folder for OpenSSL."""
     timeout_ms: DurationMs | None = Field(default=None, alias="timeout")
     """How long one endpoint may take; if unset, 10 s."""
     most_bytes: Count | None = None
     """The maximum to read from one endpoint or file; if unset, 32 MiB, or 2 GiB per snapshot for a request log."""
-    state: str | None = None
+    state: Annotated[str | None, RELATIVE_TO_FILE] = None
     """A folder that keeps how far a request log was read; all executors must reach it."""
     timezone: str | None = None
     """The time zone of the brokers' request logs; if unset, UTC."""
-    topics_file: str | None = None
+    topics_file: Annotated[str | None, RELATIVE_TO_FILE] = None
     """A CSV file of topic and topic_id for a request log, for topics whose id `watermarks` does not have (≤ 16 MiB)."""
     names: dict[str, str] = Field(default_factory=dict)
     """Metric and label names of an exporter's own, each with the name that laglake knows."""

@@ -10,6 +10,7 @@ from typing import Annotated, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
+from pipeline.config.relative_paths import RELATIVE_TO_FILE
 from pipeline.config.toml_file import Bool, Int, Section
 from pipeline.config.value_types import Secret, SecretUrl
 
@@ -70,9 +71,9 @@ class ClientConfig(Section):
     security_protocol: Annotated[SecretStr, _PROTOCOL] | None = None
     ssl_context: Annotated[None, _SSL_CONTEXT] = None
     ssl_check_hostname: Bool | None = None
-    ssl_cafile: SecretStr | None = None
-    ssl_certfile: SecretStr | None = None
-    ssl_keyfile: SecretStr | None = None
+    ssl_cafile: Annotated[SecretStr | None, RELATIVE_TO_FILE] = None
+    ssl_certfile: Annotated[SecretStr | None, RELATIVE_TO_FILE] = None
+    ssl_keyfile: Annotated[SecretStr | None, RELATIVE_TO_FILE] = None
     ssl_password: Secret | None = None
     ssl_crlfile: Annotated[None, _CRL] = None
     sasl_mechanism: Annotated[SecretStr, _MECHANISM] | None = None

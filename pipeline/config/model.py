@@ -1,23 +1,18 @@
-"""The settings of a run, read from a TOML file and checked before anything starts.
+"""The settings of a run, with the checks that need several of them.
 
 Durations are kept in milliseconds. Groups and topics are selected by Python regular expressions that may match anywhere
 in a name (`re.search`).
 """
 
 import re
-from collections.abc import Mapping
-from functools import reduce
-from operator import getitem
-from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.common.epoch import DAY_MS
-from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings, PositionsConfig
 from pipeline.config.kafka_client import ClientConfig
-from pipeline.config.lake import LakeConfig, lake_at
+from pipeline.config.lake import LakeConfig
 from pipeline.config.limits import LimitsConfig
 from pipeline.config.notify import (
     ChannelConfig,
@@ -29,10 +24,11 @@ from pipeline.config.notify import (
 )
 from pipeline.config.owners import OwnerRule, Owners
 from pipeline.config.rare_snapshots import too_rare
+from pipeline.config.relative_paths import RELATIVE_TO_FILE
 from pipeline.config.retention import RetentionConfig
 from pipeline.config.slo import SloConfig, SloName, too_long_a_window
 from pipeline.config.status import StatusConfig
-from pipeline.config.toml_file import MISSING, ConfigMistake, Int, Key, Section, merged, mistakes_of, read_toml
+from pipeline.config.toml_file import Int, Section
 from pipeline.config.value_types import (
     ClusterName,
     DurationMs,
@@ -102,7 +98,7 @@ class ClusterConfig(Section):
     """How to connect and log in, see below."""
     limits: LimitsConfig = LimitsConfig()
     """How long things may take, see below."""
-    log_dirs: tuple[str, ...] = ()
+    log_dirs: Annotated[tuple[str, ...], RELATIVE_TO_FILE] = ()
     """The brokers' log directories, paths or URIs. If executors can read them, bytes and times are exact."""
     index_lookups: Annotated[Int, Field(ge=0)] = 2_000
     """The maximum number of look-ups by time per broker and snapshot; 0 turns them off."""
@@ -207,92 +203,3 @@ class Config(Section):
             if cluster.limits.read_timeout_ms >= self.snapshot.max_duration_ms:
                 raise ValueError(f"limits.read_timeout of cluster {name} must be less than snapshot.max_duration")
         return self
-
-
-def load_config(path: Path, env: Mapping[str, str], lake: str | None = None) -> Config:
-    """The checked settings of a TOML file and of those that it includes, with `${env:NAME}` taken from `env`.
-
-    `lake` replaces the file's table `[lake]`.
-
-    Raises:
-        ConfigError: one line `FILE: key.path: what is wrong` for each mistake; no line shows a value.
-    """
-    tables = read_toml(path, env)
-    if lake is not None:
-        tables["lake"] = lake_at(lake)
-    files = _include(path, tables, env)
-    defaults, clusters = tables.get("defaults", {}), tables.get("clusters")
-    whole = tables
-    if isinstance(defaults, dict) and isinstance(clusters, dict):
-        each = {name: merged(defaults, own) if isinstance(own, dict) else own for name, own in clusters.items()}
-        whole = tables | {"clusters": each}
-    try:
-        return Config.model_validate(whole)
-    except ValidationError as error:
-        mistakes = mistakes_of(error, Config)
-    # Outside of the exception handler, because pydantic's error contains the values.
-    lines = [f"{files.get(at[:2], path)}: {ConfigMistake(at, what)}" for at, what in _once(mistakes, tables)]
-    raise ConfigError("\n".join(lines))
-
-
-INCLUDED = ("clusters", "clients")
-"""The tables that an included file may have."""
-
-
-def _include(path: Path, tables: dict[str, Any], env: Mapping[str, str]) -> dict[Key, Path]:
-    """Adds the contents of the included files to `tables`; returns which file each cluster and client is from."""
-    folder = tables.get("include")
-    if not folder or not isinstance(folder, str):
-        return {}
-    here = path.parent / folder
-    try:
-        files = sorted(f for f in here.iterdir() if f.suffix.lower() == ".toml" and not f.name.startswith("."))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: include: {here}: cannot be read: {getattr(error, 'strerror', error)}") from None
-    if not files:
-        raise ConfigError(f"{path}: include: {here} has no *.toml")
-    origins: dict[Key, Path] = {}
-    mistakes: list[str] = []
-    for file in files:
-        try:
-            _add(tables, origins, path, file, read_toml(file, env))
-        except ConfigError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
-    return origins
-
-
-def _add(tables: dict[str, Any], origins: dict[Key, Path], path: Path, file: Path, more: Mapping[str, Any]) -> None:
-    for table, entries in more.items():
-        if table not in INCLUDED or not isinstance(entries, dict):
-            raise ConfigError(f"{file}: {table}: an included file has only [clusters.X] and [clients.X]")
-        known = tables.setdefault(table, {})
-        for name, entry in entries.items() if isinstance(known, dict) else ():
-            if name in known:
-                other = origins.get((table, name), path)
-                raise ConfigError(f"{file}: {ConfigMistake((table, name), f'is already defined in {other}')}")
-            known[name], origins[table, name] = entry, file
-
-
-def _once(mistakes: list[ConfigMistake], tables: Mapping[str, Any]) -> list[ConfigMistake]:
-    """The same mistakes, but a mistake in `defaults` is reported once and there, not for each cluster."""
-
-    def located(mistake: ConfigMistake) -> ConfigMistake:
-        table, *key = mistake.at or ("",)
-        # A missing key is in neither table, so the table that should have it is compared.
-        given = key[1:] if mistake.what != MISSING else key[1:-1]
-        if table != "clusters" or not given or _has(tables, (table, key[0], *given)):
-            return mistake
-        return ConfigMistake(("defaults", *key[1:]), mistake.what) if _has(tables, ("defaults", *given)) else mistake
-
-    return list(dict.fromkeys(map(located, mistakes)))
-
-
-def _has(tables: Any, at: Key) -> bool:
-    """Whether `tables` has a value at this key."""
-    try:
-        reduce(getitem, at, tables)
-    except (KeyError, IndexError, TypeError):
-        return False
-    return True

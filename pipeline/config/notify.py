@@ -13,6 +13,7 @@ from pipeline.common.epoch import DAY_MS
 from pipeline.common.expressions import matches
 from pipeline.common.finding_kinds import GENERAL, KINDS
 from pipeline.config.owners import ChannelNames, OwnerRule, all_groups
+from pipeline.config.relative_paths import RELATIVE_TO_FILE
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, Secret, not_literal, without_login
 
@@ -120,7 +121,7 @@ class ChannelConfig(Section):
     """The least severity that is sent."""
     timeout_ms: DurationMs = Field(default=10_000, alias="timeout")
     """How long the receiver may take to answer one message."""
-    ca_file: Annotated[str, NotEmpty] | None = None
+    ca_file: Annotated[Annotated[str, NotEmpty] | None, RELATIVE_TO_FILE] = None
     """A file with the CA certificates for the receiver, if the system does not have them; not for `apprise`."""
 
     @field_validator("url", mode="before")

@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
+from pipeline.config.relative_paths import is_relative
 from pipeline.config.toml_file import FilledIn, Int
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
@@ -85,8 +86,12 @@ def _absolute(root: str) -> str:
         raise ValueError("must not contain a backtick")  # Spark quotes paths with them
     if _WITH_PASSWORD.match(root):  # Spark and Delta repeat a table's path in logs and errors
         raise ValueError("must not have a password in its URI; set the keys of the store in Spark's settings")
-    has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root)
-    return root if has_scheme else str(Path(root).absolute())
+    if root.startswith("~"):  # a folder of this name would be made
+        raise ValueError("must not begin with ~, which only a shell replaces: write the whole path")
+    if re.match("file:(?!/)", root, re.IGNORECASE):
+        raise ValueError("must be absolute after file:, such as file:///lake")
+    # Of a file, all relative paths are absolute by now: this one is of the command line.
+    return str(Path(root).absolute()) if is_relative(root) else root
 
 
 def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:

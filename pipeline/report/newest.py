@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pipeline.common.data_source import NameFilter
 from pipeline.common.errors import LakeError, NoLakeError
+from pipeline.config.lake import is_lake
 from pipeline.lake import VERSION_PROPERTY, of_each, one_of
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.report.details_model import Partition
@@ -83,7 +84,7 @@ def _check_version(tables: DriverTables, folder: Path) -> None:
 def _no_lake(folder: Path) -> NoLakeError:
     if folder.exists() and not folder.is_dir():
         return NoLakeError(f"{folder}: is a file, and not the folder of a lake")
-    inner = next((f for f in (folder / "lake", folder.parent) if (f / SNAPSHOTS.name / "_delta_log").is_dir()), None)
+    inner = next(filter(is_lake, (folder / "lake", folder.parent)), None)
     if inner is not None:
         return NoLakeError(f"{folder}: there is no lake, but {inner} is one")
     return NoLakeError(f"{folder}: there is no lake; run makes one with its first snapshot")

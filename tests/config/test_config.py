@@ -149,15 +149,6 @@ def test_a_file_that_is_missing_or_not_text_is_an_error_of_one_line(tmp_path: Pa
         load_config(tmp_path / "latin.toml", {})
 
 
-def test_a_relative_root_is_below_the_working_directory_and_a_uri_is_unchanged(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert load(SMALLEST.replace("/lake", "build/lake")).lake.root == f"{tmp_path}/build/lake"
-    assert load(SMALLEST.replace("/lake", "s3a://bucket/lake")).lake.root == "s3a://bucket/lake"
-    assert load(SMALLEST.replace("/lake", "dbfs:/lake")).lake.root == "dbfs:/lake"
-
-
 def test_no_secret_is_shown_by_a_config_or_its_errors(load: Load) -> None:
     secrets = 'sasl_plain_password = "${env:PW}"\nssl_password = "${env:PW}"\n'
     config = load(CLIENT.replace("/lake", "/lake/${env:PW}") + secrets, PW="hunter2")
