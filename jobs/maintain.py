@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def step(spark: "SparkSession", job: Job) -> int:
-    """Maintains the lake, if there is one, and logs what was done."""
-    from pipeline.lake import Lake  # see jobs.session
+    """Maintains the lake, and logs what was done."""
+    from pipeline.lake import Lake, refuse_new  # see jobs.session
     from pipeline.maintain import maintain, rename_cluster
 
     lake = Lake(spark, job.config.lake)
-    lake.prepare()
+    lake.prepare(refuse_new)
     if job.renamed:
         rename_cluster(lake, *job.renamed)
         return 0

@@ -35,12 +35,12 @@ def step(spark: "SparkSession", job: Job) -> int:
     """
     if not job.config.channels:
         return 0
-    from pipeline.lake import FAILURES, Lake  # see jobs.session
+    from pipeline.lake import FAILURES, Lake, refuse_new  # see jobs.session
     from pipeline.notify.announce import announce
 
     lake = Lake(spark, job.config.lake)
     try:
-        lake.prepare()
+        lake.prepare(refuse_new)
         sent = announce(lake, job.config, job.clusters, schedule.utc_now)
     except FAILURES as error:
         log.error("messages about findings may be missing or sent again: %s", first_line(error))
@@ -51,12 +51,12 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 def digest_step(spark: "SparkSession", job: Job, length_ms: int, page: Path) -> int:
     """Writes the digest and sends it. The status is 1 if it was not written, or not accepted by a channel."""
-    from pipeline.lake import Lake  # see jobs.session
+    from pipeline.lake import Lake, refuse_new  # see jobs.session
     from pipeline.notify.digest import as_html
     from pipeline.notify.send_digest import read_digest, send_digest
 
     lake = Lake(spark, job.config.lake)
-    lake.prepare()
+    lake.prepare(refuse_new)
     digest = read_digest(lake, job.config, job.clusters, job.at or schedule.utc_now(), length_ms)
     failed = not _is_written(page, as_html(digest, job.config.notifications.report_url))
     for name, failure in send_digest(digest, job.config).items():

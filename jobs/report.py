@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 def step(spark: "SparkSession", job: Job) -> int:
     """Writes the report."""
-    from pipeline.lake import Lake  # see jobs.session
+    from pipeline.lake import Lake, refuse_new  # see jobs.session
     from pipeline.report import Frames, selection_of, write_incident, write_report
     from pipeline.tables import SNAPSHOTS
 
     lake = Lake(spark, job.config.lake)
-    lake.prepare()
+    lake.prepare(refuse_new)
     if unknown := set(job.selection.clusters or ()) - set(job.config.clusters):
         known = sorted(r["cluster"] for r in lake.query("SELECT DISTINCT cluster FROM {snapshots}", SNAPSHOTS))
         if absent := sorted(unknown - set(known)):

@@ -36,13 +36,18 @@ class Outcome(Protocol):
 
 def step(spark: "SparkSession", job: Job) -> int:
     """Takes the snapshots. If one cluster fails, the others are not affected."""
+    return exit_status(take(spark, job), job.fail_on)
+
+
+def take(spark: "SparkSession", job: Job) -> Sequence[Outcome]:
+    """Takes the snapshots, and logs how each one ended."""
     from pipeline.snapshot import take_snapshots  # see jobs.session
 
     outcomes = take_snapshots(spark, job.config, job.clusters, job.at, schedule.utc_now, missed=job.missed)
     for outcome in outcomes:
         level = logging.INFO if outcome.status in ("complete", "skipped") else logging.WARNING
         log.log(level, "%s %s: %s: %s", outcome.cluster, utc_text(outcome.snapshot_id), outcome.status, outcome.message)
-    return exit_status(outcomes, job.fail_on)
+    return outcomes
 
 
 def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:

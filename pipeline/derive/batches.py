@@ -36,7 +36,7 @@ from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.slo import keep_slo
 from pipeline.derive.status import keep_status
-from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots
+from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, refuse_new
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows
 from pipeline.lake.ledger import add_error, compact_newer
 from pipeline.log_segments.source import locate
@@ -80,10 +80,11 @@ class Settings:
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
     """Brings `lag` up to date for some clusters, and returns the number of snapshots computed.
 
-    If one cluster fails, the others are still computed; then it raises LagError.
+    If one cluster fails, the others are still computed; then it raises LagError. If there is no lake,
+    it raises NoLakeError.
     """
     lake = Lake(spark, config.lake)
-    lake.prepare()
+    lake.prepare(refuse_new)
     done, failures = 0, []
     with ThreadPoolExecutor(CLUSTERS_AT_ONCE) as pool:
         computed = {

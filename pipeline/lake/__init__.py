@@ -14,7 +14,7 @@ from pipeline.lake.predicates import (
     one_of,
     since_days,
 )
-from pipeline.lake.upgrade import VERSION_PROPERTY
+from pipeline.lake.upgrade import VERSION_PROPERTY, refuse_new
 
 __all__ = [
     "CONFLICT_TRIES",
@@ -34,6 +34,7 @@ __all__ = [
     "of_snapshots",
     "of_windows",
     "one_of",
+    "refuse_new",
     "retry_on_conflict",
     "since_days",
 ]

@@ -45,9 +45,9 @@ class Merged(NamedTuple):
 class Lake(LakeTables):
     """One lake. If the driver can read and write its tables, it does so for few rows; Spark does the rest."""
 
-    def prepare(self) -> None:
+    def prepare(self, before_new: Callable[[LakeTables], None] = lambda _: None) -> None:
         """Creates missing tables, and upgrades those of an older schema version: see `upgrade.prepare`."""
-        prepare(self)
+        prepare(self, before_new)
 
     def schema_version(self) -> int | None:
         """The schema version that the lake was written with; None if there is no lake yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructField
 
 from pipeline.common.columns import aligned
-from pipeline.common.errors import LakeError, SchemaError, first_line
+from pipeline.common.errors import LakeError, NoLakeError, SchemaError, first_line
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.lake_tables import LakeTables, stored_columns
@@ -38,8 +38,18 @@ PROPERTIES = {
 }
 
 
-def prepare(lake: LakeTables) -> None:
+def refuse_new(lake: LakeTables) -> None:
+    """For a job that works only on what a lake has: raises NoLakeError.
+
+    An empty lake in a wrong place would be taken for the right one.
+    """
+    raise NoLakeError(f"{lake.place}: there is no lake; run makes one with its first snapshot")
+
+
+def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
     """Creates missing tables, and upgrades those of an older schema version.
+
+    If there is no lake yet, `before_new` is called first, which may refuse it.
 
     Raises SchemaError if a newer laglake has written the lake; LakeError if it cannot be created, or if two jobs that
     write at once would lose rows.
@@ -53,7 +63,9 @@ def prepare(lake: LakeTables) -> None:
             f"{lake.identifier(SNAPSHOTS)} has schema version {found}, this laglake knows {SCHEMA_VERSION}: "
             "install the laglake that wrote it, or a newer one"
         )
-    if found is not None:
+    if found is None:
+        before_new(lake)
+    else:
         log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
     try:
         for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated

@@ -25,6 +25,7 @@ from pipeline.common.errors import (
     first_line,
     unexpected,
 )
+from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, Config
 from pipeline.lake import FAILURES, Clock, Lake
 from pipeline.lake.ledger import Claim, Ledger, Summary
@@ -34,6 +35,8 @@ from pipeline.snapshot.summary import cluster_id_of, summarize
 log = logging.getLogger(__name__)
 
 MAX_CLUSTERS_AT_ONCE = 8
+REASONS_SHOWN = 3
+"""For how many clusters it is said why they were not read, if none was."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,44 @@ def take_snapshots(
     """Takes a snapshot of each cluster, in parallel. A failure of one does not affect the others.
 
     `missed` is the number of instants just before this one that had no snapshot; the ledger gets a warning.
+    Raises ClusterError if there is no lake yet and no cluster answers: a mistyped address must not leave a lake behind.
     """
     snapshot_id = snapshot_instant(at, clock(), config)
     lake = Lake(spark, config.lake)
-    lake.prepare()
+    lake.prepare(lambda _: require_an_answer(lake, config, clusters))
 
     def take(cluster: str) -> SnapshotOutcome:
         return take_snapshot(lake, config, cluster, snapshot_id, clock, missed)
 
     with ThreadPoolExecutor(max_workers=min(len(clusters), MAX_CLUSTERS_AT_ONCE)) as pool:
         return list(pool.map(take, clusters))
+
+
+def require_an_answer(lake: Lake, config: Config, clusters: Sequence[str]) -> None:
+    """Raises ClusterError with the reasons if the brokers of none of these clusters answer."""
+
+    def reason(cluster: str) -> str | None:
+        try:
+            read_brokers(lake.spark, source_options(config.clusters[cluster]))
+        except FAILURES as exc:
+            return f"cluster {cluster}: {reason_of(exc)}"
+        except Exception as exc:
+            log.debug("%s: unexpected", cluster, exc_info=True)
+            return f"cluster {cluster}: {unexpected(exc)}"
+        return None
+
+    with ThreadPoolExecutor(max_workers=min(len(clusters), MAX_CLUSTERS_AT_ONCE)) as pool:
+        reasons = list(filter(None, pool.map(reason, clusters)))
+    if len(reasons) == len(clusters):
+        raise ClusterError(f"no lake is made at {lake.place}, because {nothing_read(reasons)}")
+
+
+def nothing_read(reasons: Sequence[str]) -> str:
+    """What a job says at last if no cluster could be read: why, and what to do."""
+    shown = "; ".join(reasons[:REASONS_SHOWN])
+    others = len(reasons) - REASONS_SHOWN
+    more = f"; and {counted(others, 'other')}" if others > 0 else ""
+    return f"nothing was read: {shown}{more}: call doctor, which says what to correct"
 
 
 def take_snapshot(

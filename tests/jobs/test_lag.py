@@ -14,6 +14,7 @@ from jobs import lag, session
 from jobs.session import Job
 from pipeline.common.errors import LagError, LakeError
 from pipeline.derive import batches
+from pipeline.lake import Lake
 from tests.helpers.quiet import config
 
 NO_SESSION = cast("SparkSession", None)
@@ -60,6 +61,7 @@ def test_after_lag_fails_for_a_cluster_the_next_step_runs(
             os.kill(os.getpid(), signal.SIGTERM)
         return 0
 
+    Lake(spark, job.config.lake).prepare()
     monkeypatch.setattr(batches, "compute_cluster", compute_cluster)
     assert session.in_session("tests", replace(job, show=5), [lag.step, last]) == 1
     assert went_on == 1

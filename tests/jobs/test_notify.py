@@ -103,7 +103,7 @@ def test_without_channels_the_step_does_not_touch_spark(load: Load, monkeypatch:
 @pytest.fixture
 def no_lake(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lake needs no preparation."""
-    monkeypatch.setattr(Lake, "prepare", lambda _: None)
+    monkeypatch.setattr(Lake, "prepare", lambda *_: None)
 
 
 @pytest.mark.usefixtures("no_lake")
@@ -144,7 +144,7 @@ def test_a_run_sends_messages_after_the_report_and_before_it_maintains(monkeypat
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device; free some space"),
         (LakeError("findings: cannot be read"), "findings: cannot be read"),
         (KeyError("x"), "unexpected KeyError: 'x' (--verbose logs where)"),
     ],

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from jobs import snapshot as snapshot_job
-from pipeline.common.errors import LakeError, SchemaError
+from pipeline.common.errors import LakeError, NoLakeError, SchemaError
 from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
 from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry_on_conflict
@@ -91,10 +91,16 @@ def test_every_table_is_as_its_schema_says_and_open_to_other_readers(lake: Lake)
     assert lake.schema_version() == SCHEMA_VERSION
 
 
-def test_an_empty_lake_has_no_version_and_no_snapshots_to_compute(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lake_that_is_absent_is_not_made_by_lag_and_an_empty_one_has_nothing_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     settings = config(tmp_path, "any", {"east": DEAD})
     lake = Lake(spark, settings.lake)
     assert lake.schema_version() is None
+    with pytest.raises(NoLakeError):
+        compute_lag(spark, settings, ["east"], lambda: pytest.fail("nothing is marked"))
+    assert lake.schema_version() is None
+    lake.prepare()
     assert compute_lag(spark, settings, ["east"], lambda: pytest.fail("nothing is marked")) == 0
     assert lake.schema_version() == SCHEMA_VERSION
 

@@ -252,11 +252,12 @@ def test_a_retention_that_is_too_short_gives_an_error_of_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_the_job_makes_a_lake_where_there_is_none_and_finds_nothing_to_do(
+def test_the_job_finds_nothing_to_do_in_a_new_lake(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(f'[lake]\nroot = "{tmp_path}/lake"\n[clusters.c]\nbootstrap_servers = ["127.0.0.1:1"]\n')
+    Lake(spark, LakeConfig(root=f"{tmp_path}/lake")).prepare()
     with caplog.at_level("INFO"):
         assert maintain_job.main(["--config", str(file)]) == 0
     assert "maintain: 0 rows removed, 0 files fewer, 0 files deleted" in caplog.text
