@@ -12,6 +12,7 @@ from pipeline.analytics.page_cache.reuse_distance import page_cache
 from pipeline.common.errors import LakeError
 from pipeline.config import lake_at
 from pipeline.lake import Lake
+from pipeline.lake.delta import require_delta
 from pipeline.report.charts import CLOCK
 from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
 
@@ -27,8 +28,10 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
     """The lake in a folder (a path, or a URI) or in a `catalog.schema`.
 
     The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
-    `page_cache` on the histograms by broker; and the SQL function `quantiles`. Raises LakeError if there is no lake.
+    `page_cache` on the histograms by broker; and the SQL function `quantiles`. Raises LakeError if there is no lake, or
+    if the session has no Delta.
     """
+    require_delta(spark)
     lake = Lake(spark, lake_at(where))
     found = lake.schema_version()
     if found is None:

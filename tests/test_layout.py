@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "kafka": "analytics common config tables",
     "log_segments": "common lake tables",
     "client_positions": "common tables",
-    "session": "client_positions config kafka log_segments",
+    "session": "client_positions common config kafka lake log_segments",
     "quality": "common lake tables",
     "derive": "analytics common config lake log_segments tables",
     "snapshot": "analytics common config derive kafka lake quality tables",

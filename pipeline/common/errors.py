@@ -6,11 +6,12 @@
     ├── ClusterError
     │   ├── TooLateError
     │   └── WrongClusterError
-    └── LakeError
-        ├── ClaimedError
-        ├── LagError
-        ├── NoLakeError
-        └── SchemaError
+    ├── LakeError
+    │   ├── ClaimedError
+    │   ├── LagError
+    │   ├── NoLakeError
+    │   └── SchemaError
+    └── SessionError
 
 Messages are written for the person who runs a job: they are shown without a traceback.
 """
@@ -57,6 +58,10 @@ class TooLateError(ClusterError):
 
 class LakeError(LaglakeError):
     """A table could not be read or written."""
+
+
+class SessionError(LaglakeError):
+    """Spark's workers cannot run laglake."""
 
 
 class ClaimedError(LakeError):

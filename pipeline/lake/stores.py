@@ -47,7 +47,7 @@ def scheme_and_path(spark: SparkSession, location: str) -> tuple[str | None, str
 
 def local_folder(spark: SparkSession, root: str | None) -> Path | None:
     """The local folder that `root` is for Spark's driver; None if it is not a local folder, or that is not known."""
-    if root is None or is_databricks() or not _is_classic(spark):
+    if root is None or is_databricks() or not is_classic(spark):
         return None
     scheme, path = scheme_and_path(spark, root)
     return Path(path) if scheme == "file" else None
@@ -71,7 +71,7 @@ def has_links(folder: Path) -> bool:
     return True
 
 
-def _is_classic(spark: SparkSession) -> bool:
+def is_classic(spark: SparkSession) -> bool:
     """Whether Spark's driver runs on this machine, which is not so with a Connect session."""
     try:
         return spark.sparkContext is not None

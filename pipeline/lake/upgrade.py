@@ -15,6 +15,7 @@ from pipeline.common.columns import aligned
 from pipeline.common.errors import LakeError, NoLakeError, SchemaError, first_line
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES
+from pipeline.lake.delta import require_delta
 from pipeline.lake.lake_tables import LakeTables, stored_columns
 from pipeline.lake.predicates import of_each, quoted
 from pipeline.lake.stores import why_unsafe
@@ -54,6 +55,7 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
     Raises SchemaError if a newer laglake has written the lake; LakeError if it cannot be created, or if two jobs that
     write at once would lose rows.
     """
+    require_delta(lake.spark)
     _require_safe_store(lake)
     found = schema_version(lake)
     if found == SCHEMA_VERSION:

@@ -3,12 +3,12 @@
 from pipeline.session.spark import (
     CONF,
     has_delta,
-    is_local,
     log_settings,
     log_stores,
     read_defaults,
     register,
     spark_session,
 )
+from pipeline.session.workers import is_local
 
 __all__ = ["CONF", "has_delta", "is_local", "log_settings", "log_stores", "read_defaults", "register", "spark_session"]

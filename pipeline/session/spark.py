@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 from pipeline import client_positions, kafka, log_segments
 from pipeline.config.databricks import is_databricks
+from pipeline.lake.delta import EXTENSION, require_delta_classes
 from pipeline.session.package_zip import zip_packages
+from pipeline.session.workers import is_local, require_workers, use_own_python
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,17 @@ _registered: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Registers all of laglake's data sources in a session, classic or Connect."""
+    """Registers all of laglake's data sources in a session, classic or Connect.
+
+    Raises SessionError if Spark's Python workers cannot run them.
+    """
+    register_sources(spark)
+    require_workers(spark)
+
+
+def register_sources(spark: SparkSession) -> None:
+    """The same for a session of our own, whose workers need not be tried. That takes half a second."""
+    use_own_python(spark)
     for package in (kafka, log_segments, client_positions):
         package.register(spark)
 
@@ -54,7 +66,10 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
 
     On Databricks it is the platform's session, whose workers already have the package. If SPARK_REMOTE is set, it is a
     Connect session, and the package is sent to the server's workers. `settings` are for a new classic session.
+    Raises LakeError if a new session cannot have Delta, because of an earlier one in this process; SessionError if the
+    Python workers of a session that was there before cannot run laglake.
     """
+    before = None if is_databricks() else SparkSession.getActiveSession()
     if is_databricks():
         spark = SparkSession.builder.getOrCreate()
     elif "SPARK_REMOTE" in os.environ:
@@ -62,7 +77,7 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     else:
         spark = classic_session(app_name, settings or {})
     if spark not in _registered:
-        register(spark)
+        register(spark) if spark is before else register_sources(spark)
         _registered.add(spark)
     return spark
 
@@ -73,6 +88,10 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    from pyspark import SparkContext  # pyspark-client, which has only Connect, does not have it
+
+    from pipeline.session.java_classes import keep_classes  # nor py4j
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has already set all of this
@@ -85,10 +104,10 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         defaults |= log_stores(home)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     settings = _private(settings) | dict(settings)
+    if EXTENSION in settings.get("spark.sql.extensions", ""):
+        require_delta_classes(SparkContext._jvm)  # noqa: SLF001
     for name, value in settings.items():
         builder = builder.config(name, value)
-    from pipeline.session.java_classes import keep_classes  # pyspark-client does not have py4j
-
     spark = builder.getOrCreate()
     keep_classes(spark.sparkContext._jvm)  # noqa: SLF001
     return spark
@@ -107,11 +126,6 @@ def _private(settings: Mapping[str, str]) -> dict[str, str]:
     if not kept.isdisjoint(_ADDRESSES):  # the two belong together
         kept |= _ADDRESSES
     return {name: value for name, value in PRIVATE.items() if name not in kept}
-
-
-def is_local(master: str) -> bool:
-    """Whether driver and executors are one process."""
-    return master == "local" or master.startswith("local[")
 
 
 def connect_session() -> SparkSession:
