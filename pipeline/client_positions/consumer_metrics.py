@@ -7,23 +7,26 @@ MBeans for its replica fetchers; these are left out.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 
 from pipeline.client_positions.key_properties import (
+    LONGEST_BEAN,
     LONGEST_NAME,
     key_properties,
     of_own_attributes,
+    parsed_bean,
 )
 
 
@@ -99,6 +102,8 @@ MOST_TORN = 100
 _PARTS_OF_FLAT = ("-ConsumerFetcherThread-", "-host_", "-port_")
 _OLD_BEAN = re.compile(".*(consumerfetchermanager|zookeeperconsumerconnector|fetcherstats)")
 _METRIC = re.compile(r"[ \t]*(?:#[ \t]+TYPE[ \t]+)?([^\s{#\"]*)(?=[\s{\"])")
+READ, NOT_FOUND = 200, 404
+"""Jolokia's status of a read with values, and that of a pattern that no MBean has."""
 _PARTITION = re.compile("[0-9]{1,9}")
 _QUEUE = re.compile("(.*)fetchqueuesize(?:value)?")
 MOST_READERS = 100_000
@@ -160,6 +165,33 @@ def _parsed(parse: Callable[[str], Iterable[PrometheusMetric]], text: str, names
         raise ValueError("is not Prometheus text") from error
 
 
+def is_jolokia(text: str) -> bool:
+    """Whether a text in JSON is from Jolokia; a read that failed may have no request in its answer."""
+    return '"mbean"' in text or '"error_type"' in text
+
+
+def of_jolokia(text: str) -> list[Metric]:
+    """The consumers' metrics in an answer. Raises ValueError for any other text."""
+    found, _ = read_answer(text)
+    return found
+
+
+def read_answer(text: str) -> tuple[list[Metric], list[str]]:
+    """The consumers' metrics in an answer, and an error for each status other than 200 that its reads have.
+
+    HTTP's own status is 200 even if all reads have failed. That no MBean is found is an error only if nothing else is
+    there: an old Scala consumer has other MBeans than a Java consumer. Raises ValueError for any other text.
+    """
+    try:
+        answers = json.loads(text)
+        answers = answers if isinstance(answers, list) else [answers]
+        found = metrics([s for answer in answers if answer["status"] == READ for s in _jolokia_samples(answer)])
+        statuses = Counter(answer["status"] for answer in answers)
+        return found, [*_jolokia_errors(statuses, is_nothing=not found)]
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        raise ValueError(f"not an answer of Jolokia: {error!r} is missing or wrong") from error
+
+
 def metrics(samples: Iterable[Sample]) -> list[Metric]:
     """The metrics of consumers that are in NAMES and have a value; each topic occurs once."""
     named = of_own_attributes([(name, sample) for sample in samples for name in _names(sample)], _ours)
@@ -180,6 +212,31 @@ def metrics(samples: Iterable[Sample]) -> list[Metric]:
     # The Java consumer reports a topic with dots twice, also with underscores. In Kafka, topics must differ in more.
     twins = {(m.client_id, m.topic.replace(".", "_")) for m in found if m.topic and "." in m.topic}
     return [m for m in found if (m.client_id, m.topic) not in twins]
+
+
+def _jolokia_errors(statuses: Counter[Any], *, is_nothing: bool) -> Iterator[str]:
+    for status, count in statuses.items():
+        # A status of another kind is not shown, because an error quotes nothing of what was read.
+        code = status if type(status) is int and 0 < status < 1_000 else "of another kind"
+        if status == NOT_FOUND and is_nothing:
+            yield f"Jolokia finds no MBean for {count} of {statuses.total()} reads (status {code})"
+        elif status not in (READ, NOT_FOUND):
+            yield f"Jolokia refuses {count} of {statuses.total()} reads (status {code}): see its access policy"
+
+
+def _jolokia_samples(answer: Mapping[str, Any]) -> Iterator[Sample]:
+    """The numbers in an answer of Jolokia to a read of a pattern, of one MBean, or of one attribute."""
+    value, mbean, attribute = answer["value"], answer["request"]["mbean"], answer["request"].get("attribute")
+    if not isinstance(value, dict):
+        value = {attribute or "Value": value}
+    beans = value if all(isinstance(v, dict) for v in value.values()) else {mbean: value}
+    for bean, attributes in beans.items():
+        if len(bean) > LONGEST_BEAN:
+            continue
+        kind, properties = parsed_bean(bean)
+        for name, number in attributes.items():
+            if isinstance(number, (int, float)) and not isinstance(number, bool):
+                yield Sample(kind + name, properties, float(number))
 
 
 def _prometheus_samples(families: Iterable[PrometheusMetric], names: Names) -> Iterator[Sample]:

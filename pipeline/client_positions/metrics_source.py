@@ -19,11 +19,12 @@ from pipeline.client_positions.consumer_metrics import (
     MOST_TORN,
     NAMES,
     Names,
+    is_jolokia,
     of_prometheus,
     of_torn_prometheus,
+    read_answer,
 )
 from pipeline.client_positions.endpoints import Access, Content, endpoint_name, files_in, from_endpoint, from_file
-from pipeline.client_positions.jolokia import is_jolokia, read_answer
 from pipeline.client_positions.librdkafka_statistics import of_parsed, parsed
 from pipeline.client_positions.nothing_found import nothing_newer, why_nothing
 from pipeline.client_positions.position import FUTURE_MS, LATEST_MS, Position, contradictions, integer, of_metrics

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.client_positions.consumer_metrics import NAMES, Metric, of_prometheus
-from pipeline.client_positions.jolokia import of_jolokia
+from pipeline.client_positions.consumer_metrics import NAMES, Metric, of_jolokia, of_prometheus
 from pipeline.client_positions.metrics_source import ClientMetricsSource
 from pipeline.client_positions.position import Position, contradictions, of_metrics
 from tests.helpers.client_metrics import rows_of

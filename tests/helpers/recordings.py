@@ -5,8 +5,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.client_positions.consumer_metrics import Metric, of_prometheus
-from pipeline.client_positions.jolokia import of_jolokia
+from pipeline.client_positions.consumer_metrics import Metric, of_jolokia, of_prometheus
 
 ARCHIVES = Path(__file__).parents[1] / "data" / "recordings"
 
