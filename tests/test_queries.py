@@ -153,6 +153,7 @@ def rolled_up() -> list[dict[str, Any]]:
         ROLLED_UP | {"group_id": "late", "partition": 0, "last_consumer_lag": 5, "max_consumer_age_ms": 90 * MINUTE},
         ROLLED_UP | {"group_id": "late", "partition": 1, "last_consumer_lag": 7, "max_consumer_age_ms": MINUTE},
         ROLLED_UP | {"group_id": "late", "partition": 2, "max_consumer_age_ms": None},
+        ROLLED_UP | {"group_id": "late", "partition": 3, "last_consumer_lag": 5 - 2**63, "last_consumer_lag_bytes": -9},
         ROLLED_UP | {"group_id": "late", "partition": 0, "last_consumer_lag": 999, "window_ms": 3_600_000},
         ROLLED_UP | {"group_id": "late", "snapshot_date": date(2025, 9, 3), "last_consumer_lag": 999},
     ]
@@ -219,8 +220,8 @@ FOUND: Found = {
         [("a", "1", "late", "t", 0, "stalled", at(1), 50), (None, None, "dark", "t", 0, "stopped", None, 7)],
     ),
     "long_ago": (
-        ["group_id", "records_at_the_end", "bytes_at_the_end", "minutes", "unknown"],
-        [("late", 12, None, 90, 1)],
+        ["group_id", "records_at_the_end", "bytes_at_the_end", "minutes", "unknown", "beyond_the_end"],
+        [("late", 12, 0, 90, 1, 1)],
     ),
 }
 

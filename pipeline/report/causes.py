@@ -179,7 +179,10 @@ def _recreated(finding: Finding, clock: Clock) -> tuple[str, str]:
 
 
 def _truncated(finding: Finding, clock: Clock) -> tuple[str, str]:
-    return "log truncated", f"commits are beyond what was cut off; seen since {clock(finding.first_seen_ms)}"
+    since = clock(finding.first_seen_ms)
+    if finding.facts.get("commits_never_within") and not finding.facts.get("commits_cut_off"):
+        return "commit beyond the end", f"no snapshot has seen the commits within the log; seen since {since}"
+    return "log truncated", f"commits are beyond what was cut off; seen since {since}"
 
 
 def _storm(finding: Finding, clock: Clock) -> tuple[str, str]:

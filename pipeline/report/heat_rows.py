@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP
+from pipeline.analytics.lag.ladder import counted_lag
 
 LAG_READ = (
     *("cluster", "snapshot_id", "snapshot_date", "group_id", "topic", "partition", "offset_status"),
@@ -44,7 +45,7 @@ def others(lag: DataFrame, groups: Mapping[str, Collection[str]], limit: int) ->
     where it is not known, which are counted in the column with `_unknown`.
     """
     cells = _ranked(lag, groups).where(F.col("nth") > limit).select(*GROUP, F.explode("cells").alias("cell"))
-    merged = {"records": F.try_sum, "bytes": F.try_sum, "ms": F.max, "age": F.max}
+    merged = {"records": _summed_lags, "bytes": _summed_lags, "ms": F.max, "age": F.max}
     sums = cells.groupBy(*GROUP, F.col("cell.snapshot_id").alias("snapshot_id")).agg(
         F.count(F.lit(1)).alias("partitions"),
         *(merge(F.col("cell")[name]).alias(name) for name, merge in merged.items()),
@@ -54,6 +55,10 @@ def others(lag: DataFrame, groups: Mapping[str, Collection[str]], limit: int) ->
     ordered = sums.groupBy(*GROUP).agg(F.sort_array(F.collect_list(F.struct(*names))).alias("cells"))
     columns = [F.col("cells")[name].alias(f"{name}s" if name == "snapshot_id" else name) for name in names]
     return ordered.orderBy(*GROUP).select(*GROUP, *columns)
+
+
+def _summed_lags(lag: Column) -> Column:
+    return F.try_sum(counted_lag(lag))
 
 
 def _ranked(lag: DataFrame, groups: Mapping[str, Collection[str]]) -> DataFrame:

@@ -36,7 +36,8 @@ class Group:
 
     `consumer_lag` and similar values are sums over the partitions where the lag is known; None if it is known for none.
     `partitions_unknown` is the number of partitions whose lag is not known. A partition without a commit has no lag,
-    but does not count as unknown: it is counted in `statuses`. Like lags, sums may be negative.
+    but does not count as unknown: it is counted in `statuses`. So is a partition that is committed beyond the end; its
+    negative lag counts as 0.
     `unread_offsets` is how many offsets were deleted before the group had read them.
     `not_committed_offsets` is how many the group may still read in its partitions without a commit, at most: all of
     them if it begins at the earliest offset; None if there is no such partition, or its log is not known. `client_id`

@@ -196,7 +196,11 @@ CLIENT_DIVERGENCE = Table(
         ("instance", STRING, "process with that client.id: its endpoint, file or address"),
         ("max_lag", LONG, "the client's own gauge: MaxLag, records-lag-max, or the largest lag it reports"),
         ("max_fetcher_lag", LONG, "largest fetcher_lag of its partitions"),
-        ("sum_fetcher_lag", LONG, "sum of fetcher_lag; NULL if one is not known, like all sums here"),
+        (
+            "sum_fetcher_lag",
+            LONG,
+            "sum of fetcher_lag; NULL if one is not known, like all sums here; a negative lag counts as 0",
+        ),
         ("max_consumer_lag", LONG, "largest consumer_lag"),
         ("sum_consumer_lag", LONG, "sum of consumer_lag"),
         ("max_divergence", LONG, "largest divergence"),

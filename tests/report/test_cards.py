@@ -57,6 +57,20 @@ def test_a_kind_of_a_newer_laglake_has_its_summary() -> None:
 
 
 @pytest.mark.parametrize(
+    ("counts", "word"),
+    [
+        ({"commits_never_within": 2}, "commit beyond the end"),
+        ({"commits_never_within": 1, "commits_cut_off": 1}, "log truncated"),
+        ({"commits_cut_off": 1}, "log truncated"),
+    ],
+)
+def test_a_commit_that_was_never_within_the_log_is_not_called_a_truncated_log(
+    counts: dict[str, int], word: str
+) -> None:
+    assert cause(finding("truncated_log", evidence=counts), at).word == word
+
+
+@pytest.mark.parametrize(
     ("about", "subject"),
     [
         ({}, Subject("group", "payments", "east")),

@@ -104,7 +104,7 @@ def test_a_group_sums_what_is_known_and_counts_what_is_not(spark: SparkSession) 
         group_id="mixed",
         partitions=4,
         partitions_unknown=1,
-        consumer_lag=5,
+        consumer_lag=7,
         max_consumer_lag=7,
         consumer_lag_stable=4,
         stable_unknown=2,
@@ -130,6 +130,27 @@ def test_a_group_sums_what_is_known_and_counts_what_is_not(spark: SparkSession) 
         age_unknown=1,
         not_committed_offsets=30,
     )
+
+
+ABSURD = 2**63 - 1
+"""The greatest offset that a client may commit."""
+
+
+def test_a_commit_beyond_the_end_of_one_partition_hides_no_backlog(spark: SparkSession) -> None:
+    beyond = {"consumer_lag": 1_000 - ABSURD, "consumer_lag_stable": 900 - ABSURD, "consumer_lag_bytes": -5_000}
+    beyond |= {"committed_offset": ABSURD, "high_watermark": 1_000, "offset_status": "beyond_end"}
+    unread = {
+        "consumer_lag_stable": 4_900,
+        "consumer_lag_bytes": 50_000,
+        "committed_offset": 0,
+        "high_watermark": 5_000,
+    }
+    rows = frame(spark, LAG, lag_row(0, "g", 0, **beyond), lag_row(0, "g", 1, consumer_lag=5_000, **unread))
+    (found,) = group_status(rows).collect()
+    assert (found.consumer_lag, found.consumer_lag_stable, found.consumer_lag_bytes) == (5_000, 4_900, 50_000)
+    assert found.offset_statuses == {"ok": 1, "beyond_end": 1}
+    # Nobody has read beyond the end, so a rate of commits does not count it.
+    assert (found.commits, found.log_ends) == (1_000, 6_000)
 
 
 def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost(spark: SparkSession) -> None:

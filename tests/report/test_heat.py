@@ -110,6 +110,12 @@ class TestRows:
         found = heat_rows.partitions(frame(spark, LAG, *rows), {"east": ["g"]}, 6).collect()
         assert [r.partition for r in found] == [2, 1, 4, 0, 3, 5]
 
+    def test_a_commit_beyond_the_end_hides_no_backlog_of_the_others(self, spark: SparkSession) -> None:
+        lags = {0: 900, 1: 5, 2: 7 - 2**63, 3: None}
+        rows = (read(0, n, lag, consumer_lag_bytes=lag) for n, lag in lags.items())
+        (row,) = heat_rows.others(frame(spark, LAG, *rows), {"east": ["g"]}, 1).collect()
+        assert (row.records, row.bytes, row.records_unknown) == ([5], [5], [1])
+
     def test_the_others_are_summed_up_with_what_is_unknown(self, spark: SparkSession) -> None:
         (row,) = heat_rows.others(self.rows(spark), {"east": ["g"]}, 2).collect()
         assert row.asDict() == {

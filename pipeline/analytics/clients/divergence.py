@@ -22,6 +22,7 @@ from pipeline.analytics.clients.clients import client_counters, totals
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.keys import MEMBER, MEMBER_AT, MEMBER_PARTITION, PROCESS_AT
 from pipeline.analytics.lag.group_sums import whole_sum
+from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.series import change, holds_twice, read_ms, runs_of
 from pipeline.common.columns import columns_of
 from pipeline.config.consumers import KAFKA_NAMES, ConsumerSettings
@@ -155,20 +156,21 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     by_topic = rows.groupBy(*MEMBER_AT, "topic").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(whole_sum(name).alias(f"sum_{name}") for name in (*_LAGS, "fetched_offset", "buffered_bytes")),
+        *(whole_sum(counted_lag(F.col(name))).alias(f"sum_{name}") for name in _LAGS),
+        *(whole_sum(F.col(name)).alias(f"sum_{name}") for name in ("fetched_offset", "buffered_bytes")),
         F.max("noise").alias("noise"),
         F.max(F.when(F.col("noise").isNotNull(), F.col("app_lag"))).alias("judged_lag"),
         F.try_sum("grown").alias("grown"),
         F.count(F.lit(1)).alias("partitions"),
         F.collect_set("leader").alias("leaders"),
-        (F.try_sum("consumer_lag_bytes") / F.nullif(F.try_sum("consumer_lag"), F.lit(0))).alias("record_bytes"),
+        _mean_record_bytes().alias("record_bytes"),
     )
     return by_topic.groupBy(*MEMBER_AT).agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(f"max_{name}").alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(whole_sum(f"sum_{name}").alias(f"sum_{name}") for name in _LAGS),
-        whole_sum("sum_fetched_offset").alias("fetched_offsets"),
-        whole_sum("sum_buffered_bytes").alias("sum_buffered_bytes"),
+        *(whole_sum(F.col(f"sum_{name}")).alias(f"sum_{name}") for name in _LAGS),
+        whole_sum(F.col("sum_fetched_offset")).alias("fetched_offsets"),
+        whole_sum(F.col("sum_buffered_bytes")).alias("sum_buffered_bytes"),
         F.max("noise").alias("noise"),
         F.max("judged_lag").alias("judged_lag"),
         F.try_sum("grown").alias("grown"),
@@ -176,6 +178,11 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
         F.size(F.array_distinct(F.flatten(F.collect_list("leaders")))).alias("brokers"),
         F.min("record_bytes").alias("log_record_bytes"),
     )
+
+
+def _mean_record_bytes() -> Column:
+    unread_bytes, unread = (F.try_sum(counted_lag(F.col(name))) for name in ("consumer_lag_bytes", "consumer_lag"))
+    return unread_bytes / F.nullif(unread, F.lit(0))
 
 
 def _verdict() -> Column:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.clients.clients import totals
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.keys import MEMBER_AT, MEMBER_PARTITION, PROCESS, PROCESS_AT, TOPIC_PARTITION
+from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.series import change, holds_twice, read_ms, run_number
 from pipeline.config.consumers import ConsumerSettings
 
@@ -123,7 +124,7 @@ def _with_behind(rows: DataFrame) -> DataFrame:
     # What was written since the previous snapshot, plus what is written while a fetch waits.
     interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
     allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
-    unread = F.when(F.col("grown").isNotNull(), F.col("unread"))
+    unread = F.when(F.col("grown").isNotNull(), counted_lag(F.col("unread")))
     falls_behind = F.try_sum("moved").over(_of_process()) < F.try_sum("grown").over(_of_process())
     has_too_much = F.try_sum(unread).over(_of_process()) > F.sum(allowed).over(_of_process())
     hardly_asks = F.coalesce(~_is_asking(), F.lit(False))

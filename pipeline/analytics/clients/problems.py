@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.clients.instances import HERE
 from pipeline.analytics.findings.problem import problem
 from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
+from pipeline.analytics.lag.ladder import counted_lag
 
 LARGEST_HEAP_SHARE = 0.5
 """The part of its heap that a client may buffer before this counts as a problem."""
@@ -102,7 +103,7 @@ def _slow(polls: DataFrame) -> DataFrame:
             F.some(F.col("moved") > 0).alias("moves"),
             F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
             F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum("unread").alias("unread"),
+            F.try_sum(counted_lag(F.col("unread"))).alias("unread"),
             F.collect_set("host").alias("hosts"),
         )
     )
@@ -121,7 +122,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         .groupBy(*MEMBER_AT, "topic")
         .agg(
             F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum("unread").alias("unread"),
+            F.try_sum(counted_lag(F.col("unread"))).alias("unread"),
             _named(F.collect_set("host")).alias("hosts"),
         )
     )

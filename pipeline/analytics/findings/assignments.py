@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC_AT
+from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.status.rules import FALLING_BEHIND
 from pipeline.common.epoch import MINUTE_MS
 
@@ -53,7 +54,7 @@ def _members(rows: DataFrame, lag: DataFrame) -> DataFrame:
         F.count("error").alias("errors"),
         F.count("topic").alias("partitions"),
     )
-    lags = lag.groupBy(*GROUP_AT, "member_id").agg(F.try_sum("consumer_lag").alias("lag"))
+    lags = lag.groupBy(*GROUP_AT, "member_id").agg(F.try_sum(counted_lag(F.col("consumer_lag"))).alias("lag"))
     return members.join(lags, [*GROUP_AT, "member_id"], how="left")
 
 

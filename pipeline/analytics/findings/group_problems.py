@@ -19,7 +19,7 @@ from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
-from pipeline.analytics.lag.ladder import deleted_unread_offsets, has_unread
+from pipeline.analytics.lag.ladder import counted_lag, deleted_unread_offsets, has_unread
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
 from pipeline.common.finding_kinds import SHARED
@@ -46,6 +46,7 @@ _FACTS = (
     "written_per_s",
     "committed_per_s",
     "deleted",
+    "commits_cut_off",
     "readable",
     "deleted_in_ms",
     "expires_in_ms",
@@ -122,7 +123,7 @@ def _sums() -> list[Column]:
     """What all partitions of a problem show together."""
     unread = F.coalesce("consumer_lag", F.lit(-1))
     readable = F.col("high_watermark") - F.col("log_start_offset")
-    existing = F.when(F.col("consumer_lag").isNotNull(), F.least("consumer_lag", readable))
+    existing = F.when(F.col("consumer_lag").isNotNull(), F.least(counted_lag(F.col("consumer_lag")), readable))
     rank = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
     place = F.struct("topic", "partition", F.unix_millis("since").alias("since_ms"))
     return [
@@ -135,12 +136,13 @@ def _sums() -> list[Column]:
         F.min(F.unix_millis("since")).alias("since_ms"),
         F.max(F.unix_millis("since")).alias("latest_ms"),
         F.max(read_ms()).alias("at_ms"),
-        F.try_sum("consumer_lag").alias("consumer_lag"),
-        F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+        F.try_sum(counted_lag(F.col("consumer_lag"))).alias("consumer_lag"),
+        F.try_sum(counted_lag(F.col("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
         F.try_sum("bytes_error").alias("bytes_error"),
         F.try_sum(existing).alias("existing"),
         F.max("consumer_age_ms").alias("consumer_age_ms"),
         F.try_sum(deleted_unread_offsets()).alias("deleted"),
+        F.count_if(_was_cut_off()).alias("commits_cut_off"),
         F.try_sum(readable).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),
         F.min("expires_in_ms").alias("expires_in_ms"),
@@ -149,6 +151,16 @@ def _sums() -> list[Column]:
         F.collect_list(F.when(F.col("kind").isin(*SHARED), place)).alias("places"),
         _worst(unread).alias("worst"),
     ]
+
+
+def _was_cut_off() -> Column:
+    """Whether the log is known to have been cut off below a commit that was within it.
+
+    An earlier snapshot has seen the commit within the log if the reader got its status after the commit. A commit that
+    was beyond the end when it was first seen may have been wrong from the beginning.
+    """
+    was_within = F.coalesce(F.col("since") > F.col("commit_since"), F.lit(False))
+    return F.col("offset_status").eqNullSafe("truncated") | was_within
 
 
 def _worst(unread: Column) -> Column:

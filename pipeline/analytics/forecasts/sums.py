@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.forecasts.memory import IN_BYTES, OF_RETENTION
 from pipeline.analytics.keys import GROUP_AT
-from pipeline.analytics.lag.ladder import has_unread
+from pipeline.analytics.lag.ladder import counted_lag, has_unread
 from pipeline.analytics.series import read_ms
 
 _NAMED = [*GROUP_AT, "topic"]
@@ -34,7 +34,7 @@ def sums(lag: DataFrame) -> DataFrame:
         .agg(
             F.count_if(is_counted).alias("partitions"),
             F.count_if(is_counted & ~is_known).alias("unknown"),
-            *(F.try_sum(F.when(is_counted, F.col(of))).alias(name) for name, of in _IN_RECORDS.items()),
+            *(F.try_sum(F.when(is_counted, of)).alias(name) for name, of in _in_records().items()),
             *(F.try_sum(F.when(is_counted, of)).alias(name) for name, of in in_bytes.items()),
             *(F.count_if(is_counted & of.isNull()).alias(f"unknown_{name}") for name, of in in_bytes.items()),
             *(F.sum(F.when(is_counted, at - F.col("snapshot_id"))).alias(name) for name, at in late.items()),
@@ -47,6 +47,11 @@ def sums(lag: DataFrame) -> DataFrame:
 
 
 _IN_RECORDS = {"log_ends": "high_watermark", "commits": "committed_offset", "consumer_lag": "consumer_lag"}
+
+
+def _in_records() -> dict[str, Column]:
+    """The values in records of a row of `lag`, for sums."""
+    return {name: F.col(of) for name, of in _IN_RECORDS.items()} | {"consumer_lag": counted_lag(F.col("consumer_lag"))}
 
 
 def _in_bytes() -> dict[str, Column]:

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP_AT
-from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.lag.ladder import counted_lag, deleted_unread_offsets
 from pipeline.analytics.series import mean_read_ms
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -17,8 +17,9 @@ GROUP_ROW = [*GROUP_AT, "snapshot_date"]
 def group_sums(lag: DataFrame) -> DataFrame:
     """A row for each snapshot and group in `lag`: GROUP_ROW, and those columns of GROUP_STATUS that are sums.
 
-    A sum is NULL if no value is known; how many values it lacks is in a column beside it. `offset_statuses` counts an
-    offset_status of NULL as UNKNOWN_OFFSET, and leaves out statuses that no partition has.
+    A sum is NULL if no value is known; how many values it lacks is in a column beside it. A negative lag counts as 0:
+    `offset_statuses` counts the partitions with a commit beyond the end. It counts an offset_status of NULL as
+    UNKNOWN_OFFSET, and leaves out statuses that no partition has.
     """
     status = F.coalesce("offset_status", F.lit(UNKNOWN_OFFSET))
     names = (*OFFSET_STATUSES, UNKNOWN_OFFSET)
@@ -34,9 +35,9 @@ def is_loss() -> Column:
     return F.col("offset_status") == DATA_LOSS
 
 
-def whole_sum(name: str) -> Column:
+def whole_sum(value: Column) -> Column:
     """The sum of a column; NULL if one of its values is NULL."""
-    return F.when(F.count(name) == F.count(F.lit(1)), F.try_sum(name))
+    return F.when(F.count(value) == F.count(F.lit(1)), F.try_sum(value))
 
 
 def _records() -> list[Column]:
@@ -45,11 +46,11 @@ def _records() -> list[Column]:
     return [
         F.count("partition").alias("partitions"),
         F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-        F.try_sum("consumer_lag").alias("consumer_lag"),
+        F.try_sum(counted_lag(F.col("consumer_lag"))).alias("consumer_lag"),
         F.max("consumer_lag").alias("max_consumer_lag"),
-        F.try_sum("consumer_lag_stable").alias("consumer_lag_stable"),
+        F.try_sum(counted_lag(F.col("consumer_lag_stable"))).alias("consumer_lag_stable"),
         F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
-        F.try_sum("transaction_lag").alias("transaction_lag"),
+        F.try_sum(counted_lag(F.col("transaction_lag"))).alias("transaction_lag"),
         F.min("headroom").alias("min_headroom"),
         F.try_sum(unread).alias("unread_offsets"),
         _most_not_committed().alias("not_committed_offsets"),
@@ -72,7 +73,7 @@ def _members() -> list[Column]:
 def _bytes_and_time() -> list[Column]:
     """The lag of a group in bytes and time, and its age."""
     return [
-        F.try_sum("consumer_lag_bytes").alias("consumer_lag_bytes"),
+        F.try_sum(counted_lag(F.col("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
         F.try_sum("bytes_error").alias("bytes_error"),
         _lacking("consumer_lag_bytes").alias("bytes_unknown"),
         F.max("consumer_lag_ms").alias("consumer_lag_ms"),
@@ -87,9 +88,12 @@ def _bytes_and_time() -> list[Column]:
 
 def _moves() -> list[Column]:
     """The values by which two snapshots are compared: log ends, commits, and when each was read."""
+    # Nobody has read beyond the end. With the commit itself, the rate would be what the commit was wrong by.
+    is_beyond_end = F.col("offset_status") == "beyond_end"
+    read_up_to = F.when(is_beyond_end, F.col("high_watermark")).otherwise(F.col("committed_offset"))
     return [
-        whole_sum("high_watermark").alias("log_ends"),
-        whole_sum("committed_offset").alias("commits"),
+        whole_sum(F.col("high_watermark")).alias("log_ends"),
+        whole_sum(read_up_to).alias("commits"),
         F.timestamp_millis(mean_read_ms()).alias("ends_at"),
         F.timestamp_millis(mean_read_ms("committed_captured_at")).alias("captured_at"),
     ]

@@ -54,6 +54,15 @@ def lags() -> dict[str, Column]:
     }
 
 
+def counted_lag(lag: Column) -> Column:
+    """A lag as a part of a sum: 0 if it is negative; NULL if it is not known.
+
+    A commit beyond the end of one partition takes nothing away from what is unread in the others. One admin client that
+    committed 2^63 − 1 in a single partition made the sum of its group −9.2 × 10^18.
+    """
+    return F.when(lag < 0, F.lit(0).cast("bigint")).otherwise(lag)
+
+
 def has_overtaken(end: str) -> Column:
     """Whether the group has committed beyond an end of the log after that end was read, so that it is not behind.
 

@@ -119,6 +119,14 @@ def test_the_example_of_the_article(snapshots: Snapshots) -> None:
     assert (last.max_divergence, last.sum_divergence, last.verdict) == (1, 1, "truthful")
 
 
+def test_a_commit_beyond_the_end_of_one_partition_hides_no_lag_of_a_client(snapshots: Snapshots) -> None:
+    ends = [end for _, end in TABLE.values()]
+    for number in (1, 2):
+        snapshots.add([0, 0, 0], number, [2**63 - 1, 258, 307], ends)
+    last = snapshots.tables({})[1].orderBy("snapshot_id").collect()[-1]
+    assert (last.sum_consumer_lag, last.sum_divergence) == (8444 + 8308, 8444 + 8308)
+
+
 def test_with_default_buffers_max_lag_is_0_and_blind(snapshots: Snapshots) -> None:
     """All records in the example fit into one chunk, so everything is fetched, and there seems to be no lag."""
     ends = [end for _, end in TABLE.values()]

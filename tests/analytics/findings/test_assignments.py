@@ -30,6 +30,8 @@ class Group:
         self.state, self.assignor, self.protocol, self.error = "Stable", "range", "consumer", None
         self.group_type = "classic"
         self.changed: tuple[str, int] | None = None
+        self.beyond: int | None = None
+        """The member that has a partition with a commit beyond the end."""
         for name, value in more.items():
             assert hasattr(self, name)
             setattr(self, name, value)
@@ -75,6 +77,7 @@ GROUPS = {
     "first has all": Group(10, 0, 0, 0, 0, lag=(100, 0, 0, 0, 0), **MANY),
     "first has all, keeps up": Group(10, 0, 0, 0, 0, **MANY),
     "twice the share": Group(4, 1, 1, lag=(51, 49, 0)),
+    "twice the share, and a commit beyond the end": Group(4, 1, 1, lag=(51, 49, 0), beyond=0),
     "twice the share, half of the lag": Group(4, 1, 1, lag=(50, 50, 0)),
     "less than twice the share": Group(3, 2, 1, lag=(100, 0, 0)),
     "balanced": Group(2, 2, 2, lag=(100, 0, 0)),
@@ -90,7 +93,15 @@ EXPECTED = {
         "idle_member",
     ),
     **dict.fromkeys(
-        ("first has all", "twice the share", "sticky", "by the broker", "by the broker, uniform"), "uneven_assignment"
+        (
+            "first has all",
+            "twice the share",
+            "twice the share, and a commit beyond the end",
+            "sticky",
+            "by the broker",
+            "by the broker, uniform",
+        ),
+        "uneven_assignment",
     ),
 }
 
@@ -103,6 +114,11 @@ def found(spark: SparkSession) -> dict[str, dict[str, Any]]:
         (NOW_MS, name, "t", number, f"m-{number}", lag)
         for name, group in GROUPS.items()
         for number, lag in enumerate(group.lag)
+    ]
+    lags += [
+        (NOW_MS, name, "t", 5, f"m-{group.beyond}", 7 - 2**63)
+        for name, group in GROUPS.items()
+        if group.beyond is not None
     ]
     groups = [(NOW_MS, name, {group.status: 1, "ok": 3}, sum(group.lag)) for name, group in GROUPS.items()]
     logs = [(NOW_MS, topic, partition) for topic, count in TOPICS.items() for partition in range(count)]

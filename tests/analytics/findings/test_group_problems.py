@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.tables import GROUP_STATUS
 from tests.helpers.rows import frame
-from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, THEN, THEN_MS, Scene, moved, problems
+from tests.helpers.scene import HOUR_MS, NOW, NOW_MS, SINCE, THEN, THEN_MS, Scene, moved, problems
 
 TO = " --bootstrap-server $BOOTSTRAP"
 
@@ -255,6 +255,44 @@ def test_a_topic_that_was_recreated_and_a_log_that_was_cut_are_problems_of_the_t
     assert (len(new["evidence"]["groups"]), new["evidence"]["groups_affected"]) == (25, 25)
     cut = found["truncated_log", None, "cut"]
     assert (cut["partitions"], cut["severity"]) == ([0, 1], "critical")
+
+
+CUT = (
+    "The log of 2 partitions ends or was cut off before commits of 1 group (h): other records may have these offsets "
+    "now."
+)
+BEYOND = (
+    "Commits of 1 group (h) are beyond the end of the log of 2 partitions, and no snapshot has seen them within it: "
+    "the commits are wrong, or the log was cut off just after them."
+)
+BOTH = (
+    "The log of 2 partitions ends or was cut off before commits of 1 group (h); 1 of the 2 commits was never seen "
+    "within the log, and may be wrong."
+)
+HISTORIES = {
+    # The offset_status of each partition, since when it has its status, and since when its commit is the same.
+    "the log was cut": ((("truncated", 0, 0), ("beyond_end", 0, -3)), CUT, (2, None)),
+    "the commits are wrong": ((("beyond_end", 0, 0), ("beyond_end", -3, 0)), BEYOND, (None, 2)),
+    "both": ((("beyond_end", 0, -3), ("beyond_end", 0, 0)), BOTH, (1, 1)),
+    "it is not known when the commit was made": ((("beyond_end", 0, None), ("beyond_end", 0, 0)), BEYOND, (None, 2)),
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_commit_that_was_never_within_the_log_is_not_blamed_on_the_log(
+    spark: SparkSession, scene: Scene, history: str
+) -> None:
+    rows, summary, counts = HISTORIES[history]
+    for number, (status, since, made) in enumerate(rows):
+        scene.add(("h", "t", number), "unknown", status, offset_status=status, consumer_lag=100 - 2**62)
+        scene.status["h", "t", number] |= {
+            "since": SINCE + timedelta(minutes=since),
+            "commit_since": None if made is None else SINCE + timedelta(minutes=made),
+        }
+    found = problems(spark, scene)["truncated_log", None, "t"]
+    assert found["summary"] == summary
+    assert tuple(found["evidence"].get(name) for name in ("commits_cut_off", "commits_never_within")) == counts
+    assert found["evidence"]["consumer_lag"] == 0
 
 
 def test_deleted_records_are_counted_from_what_the_group_has_read(spark: SparkSession, scene: Scene) -> None:

@@ -65,6 +65,11 @@ def test_a_sum_is_not_known_if_one_of_its_values_is_not(spark: SparkSession, odd
     }
 
 
+def test_a_commit_above_the_high_watermark_takes_nothing_from_the_sum(spark: SparkSession) -> None:
+    rows = (lag_row(T0, "g", "a", 0, 12, 10, consumer_lag=-2), lag_row(T0, "g", "a", 1, 3, 10))
+    assert summed(spark, *rows)["g", "a"].consumer_lag == 7
+
+
 def test_deleted_records_do_not_hide_a_sum(spark: SparkSession) -> None:
     found = summed(spark, lag_row(T0, "g", "a", 0, 5, 10, offset_status="deleted_unread"))
     assert found["g", "a"].consumer_lag == 5

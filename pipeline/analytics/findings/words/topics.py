@@ -63,12 +63,31 @@ def recreated_topic(facts: Facts) -> Words:
 
 
 def truncated_log(facts: Facts) -> Words:
-    """A log that ends, or was cut off, before the commits of groups."""
-    partitions = counted(facts["partition_numbers"], "partition")
+    """Commits beyond the end of a log: the log was cut off, or the commits were never within it."""
+    cut, commits = facts["commits_cut_off"], facts["rows"]
+    cause = "Look for an unclean leader election, or a topic that was recreated."
+    if not cut:
+        cause = (
+            "Look for the tool or client that has committed these offsets. If there is none, look for an unclean "
+            "leader election just after the commits."
+        )
     return Words(
-        f"The log of {partitions} ends or was cut off before commits of {groups_named(facts)}: other records may have "
-        "these offsets now.",
-        figures(facts),
-        "Look for an unclean leader election, or a topic that was recreated. Reset the groups to the offset from which "
-        "they must read again.",
+        _cut_or_wrong(facts, cut, commits - cut),
+        {**figures(facts), "commits_cut_off": cut or None, "commits_never_within": commits - cut or None},
+        f"{cause} Reset the groups to the offset from which they must read again.",
     )
+
+
+def _cut_or_wrong(facts: Facts, cut: int, others: int) -> str:
+    """Whether the log was cut off, or the commits may be wrong: one commit of 2^63 − 1 is no fault of the log."""
+    partitions, groups = counted(facts["partition_numbers"], "partition"), groups_named(facts)
+    if not cut:
+        return (
+            f"Commits of {groups} are beyond the end of the log of {partitions}, and no snapshot has seen them within "
+            "it: the commits are wrong, or the log was cut off just after them."
+        )
+    begin = f"The log of {partitions} ends or was cut off before commits of {groups}"
+    if not others:
+        return f"{begin}: other records may have these offsets now."
+    were = "was" if others == 1 else "were"
+    return f"{begin}; {others:,} of the {cut + others:,} commits {were} never seen within the log, and may be wrong."
