@@ -32,6 +32,14 @@ def rounded_down(instant: datetime, every_ms: int) -> int:
     return ms - ms % every_ms
 
 
+def record_time(timestamp_ms: int) -> int | None:
+    """The timestamp of a record, epoch ms; None if it is 0 or less, because that is no time.
+
+    Kafka has −1 for none. Some producers write 0: the ages of their records were 56 years, with an error of 0.
+    """
+    return timestamp_ms if timestamp_ms > 0 else None
+
+
 def utc(epoch_ms: int) -> datetime:
     """The instant as an aware UTC datetime. Raises OverflowError for an instant outside of the years 1 to 9999."""
     return _EPOCH + timedelta(milliseconds=epoch_ms)

@@ -13,7 +13,7 @@ KINDS = (
     ),
     *("stopped_together", "open_transaction", "recreated_topic", "truncated_log"),
     *("rebalance_storm", "flapping_member", "uneven_assignment", "idle_member"),
-    *("under_replicated", "clock_ahead", "snapshots_missing", "unreadable"),
+    *("under_replicated", "clock_ahead", "clock_behind", "snapshots_missing", "unreadable"),
     *("blocked_connector", "slow_consumer", "paused_partition", "blind_gauge", "too_large_message", "buffer_too_large"),
     "budget_burn",
 )

@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings import missing_snapshots
 from pipeline.analytics.findings.assignments import STABLE_MS, assignment_problems
-from pipeline.analytics.findings.clocks import AHEAD_MS, clock_ahead
+from pipeline.analytics.findings.clocks import AHEAD_MS, FIRST_SECOND, clock_ahead, clock_behind
 from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.rebalances import restless_groups
 from pipeline.analytics.findings.replicas import leaderless, seen_before, under_replicated
 from pipeline.analytics.findings.skipped import skipped
 from pipeline.analytics.findings.unreadable import unreadable
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
-from pipeline.common.epoch import utc_date
+from pipeline.common.epoch import DAY_MS, utc_date
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
@@ -46,6 +46,9 @@ _MAY_BE = """
         AND (cardinality(isr) < cardinality(replicas) OR leader IS NULL) LIMIT 1
     ) UNION ALL SELECT 'clocks' AS kind FROM (
         SELECT topic FROM {{watermarks}} WHERE {batch} AND max_timestamp_ms > snapshot_id + {ahead_ms} LIMIT 1
+    ) UNION ALL SELECT 'seconds' AS kind FROM (
+        SELECT topic FROM {{watermarks}} WHERE {batch}
+        AND max_timestamp_ms BETWEEN {first_second} AND {last_second} LIMIT 1
     ) UNION ALL SELECT 'ledger' AS kind FROM (
         SELECT snapshot_id FROM {{snapshots}} WHERE {ledger}
         AND (status = 'failed' OR cardinality(map_keys(warnings)) > 0) LIMIT 1
@@ -99,6 +102,8 @@ def rare_problems(
         found.append(under_replicated(watermarks.unionByName(older), lag, before, backlog.previous))
     if "clocks" in may_be:
         found.append(clock_ahead(watermarks))
+    if "seconds" in may_be:
+        found.append(clock_behind(watermarks))
     if "ledger" in may_be:
         ledger = lake.read_where(SNAPSHOTS, since(cluster, ids, missing_snapshots.WINDOW_MS))
         found.append(missing_snapshots.snapshots_missing(ledger, ids))
@@ -123,6 +128,8 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
         batch=of_snapshots(cluster, ids),
         may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
         ahead_ms=AHEAD_MS,
+        first_second=FIRST_SECOND,
+        last_second=max(ids) // 1_000 + DAY_MS,
         ledger=since(cluster, ids, missing_snapshots.WINDOW_MS),
         of_cluster=of_cluster(cluster),
     )

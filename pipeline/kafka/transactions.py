@@ -12,11 +12,11 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeProducersRequest
 
+from pipeline.common.epoch import record_time
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
 from pipeline.kafka.failures import Failure
 from pipeline.kafka.partitions import Placement, TopicPartition
-from pipeline.kafka.source import known
 
 MOST_PARTITIONS = 1_000
 """The most partitions that a leader is asked about: those with the most offsets in open transactions."""
@@ -104,5 +104,5 @@ def _oldest(producers: Iterable[Any]) -> Read | None:
     return {
         "transaction_producer_id": first.producer_id,
         "transaction_start_offset": first.current_txn_start_offset,
-        "transaction_timestamp_ms": known(first.last_timestamp),
+        "transaction_timestamp_ms": record_time(first.last_timestamp),
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from pipeline.common.epoch import utc_now
+from pipeline.common.epoch import record_time, utc_now
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import Asked, KafkaClient, in_chunks
 from pipeline.kafka.connections import Reply
@@ -216,10 +216,10 @@ def _offset(row: Any) -> int | None:
 
 
 def _newest(row: Any) -> dict[str, int | None]:
-    """The record with the newest timestamp; NULL if the records have no timestamps (-1)."""
+    """The record with the newest timestamp. If no record has a time, the timestamp alone is NULL."""
     offset = _offset(row)
-    timestamp = None if offset is None else known(row.timestamp)
-    return {"max_timestamp_ms": timestamp, "max_timestamp_offset": None if timestamp is None else offset}
+    timestamp = None if offset is None else record_time(row.timestamp)
+    return {"max_timestamp_ms": timestamp, "max_timestamp_offset": offset}
 
 
 def _size(before: int | None, after: int | None) -> dict[str, int | None]:

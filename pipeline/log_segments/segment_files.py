@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import fs
 
+from pipeline.common.epoch import record_time
 from pipeline.common.files import FAILURES, open_file
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -47,7 +48,7 @@ STORAGE = "KAFKA_STORAGE_ERROR"
 class Batch(NamedTuple):
     """A record batch, as its header describes it. `position` is that of its first byte in the file.
 
-    `max_timestamp_ms` is NULL if the producer set none. If compaction has removed all records of a batch, `count` is 0.
+    `max_timestamp_ms` is NULL if it is no time. If compaction has removed all records of a batch, `count` is 0.
     """
 
     base_offset: int
@@ -108,7 +109,7 @@ def parse_header(head: bytes, position: int, room: int, least_offset: int) -> Ba
     size = BEFORE_LENGTH + length
     if size > room:
         return Ending.CUT
-    return Batch(base, base + delta, position, size, count, newest if newest >= 0 else None, attributes)
+    return Batch(base, base + delta, position, size, count, record_time(newest), attributes)
 
 
 def parse_index(data: bytes, kind: np.dtype[np.void]) -> NDArray[np.void]:

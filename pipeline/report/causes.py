@@ -225,6 +225,10 @@ def _clock_ahead(finding: Finding, clock: Clock) -> tuple[str, str]:
     return "clock ahead", f"timestamps are in the future{by}, seen since {clock(finding.first_seen_ms)}"
 
 
+def _clock_behind(finding: Finding, clock: Clock) -> tuple[str, str]:
+    return "clock behind", f"timestamps are seconds, not milliseconds, seen since {clock(finding.first_seen_ms)}"
+
+
 def _missing(finding: Finding, clock: Clock) -> tuple[str, str]:
     failed, missed = (finding.facts.get(name) for name in ("failed", "missed_instants"))
     said = f"{number(failed)} failed, {number(missed)} missed"
@@ -278,6 +282,7 @@ _OF_KIND: Mapping[str, Callable[[Finding, Clock], tuple[str, str]]] = {
     "idle_member": _idle,
     "under_replicated": _under_replicated,
     "clock_ahead": _clock_ahead,
+    "clock_behind": _clock_behind,
     "snapshots_missing": _missing,
     "unreadable": _unreadable,
     "blocked_connector": _blocked,

@@ -200,7 +200,7 @@ def _under_replicated(_: Finding, around: Around) -> Commands:
     yield Command("Shows these partitions now", line)
 
 
-def _clock_ahead(finding: Finding, around: Around) -> Commands:
+def _newest_record(finding: Finding, around: Around) -> Commands:
     newest = around.tool("get-offsets", _topic(finding), "--time max-timestamp")
     yield Command("Shows the offsets of the records with the newest timestamps", newest)
 
@@ -233,7 +233,8 @@ _OF_KIND: Mapping[str, Callable[[Finding, Around], Commands]] = {
     "uneven_assignment": _members,
     "idle_member": _members,
     "under_replicated": _under_replicated,
-    "clock_ahead": _clock_ahead,
+    "clock_ahead": _newest_record,
+    "clock_behind": _newest_record,
     "snapshots_missing": _doctor,
     "unreadable": _doctor,
     "blocked_connector": _of_client,

@@ -68,6 +68,8 @@ def bronze(number: int) -> dict[Table, Rows]:
     log = at | ends | {"topic": "t", "topic_id": "id", "leader": 1, "replicas": [1, 2], "isr": isr}
     log |= {"max_timestamp_ms": IDS[number] + (10 * MINUTE_MS if number in AHEAD else 0)}
     logs = [log | {"partition": partition} for partition in (0, 1)]
+    if number in AHEAD:
+        logs.append(log | {"topic": "seconds", "partition": 0, "max_timestamp_ms": IDS[number] // 1_000})
     if number == WITHOUT_METADATA:
         logs.append(at | {"error": "REQUEST_TIMED_OUT"})
     return {
@@ -176,6 +178,7 @@ def test_each_problem_is_one_finding_until_snapshots_show_that_it_has_ended(
         "idle_member": ("standby", None, "t", 3, 12, None, None),
         "under_replicated": (None, None, None, 2, 4, 6, 8),
         "clock_ahead": (None, None, "t", 10, 12, None, None),
+        "clock_behind": (None, None, "seconds", 10, 12, None, None),
         "snapshots_missing": (None, None, None, 12, 12, None, None),
     }
     assert len(rows) == len(found)

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 
@@ -77,12 +78,23 @@ def test_records_deleted_move_the_start_of_the_log(kafka: EmbeddedKafka, admin: 
     assert ladder(watermarks(kafka, "wm-deleted")[0]) == (3, 3, 5, 5, 5)
 
 
-def test_a_record_without_a_timestamp_is_not_the_newest() -> None:
-    """Its timestamp would be in the year 1970."""
-    answer = SimpleNamespace(error_code=0, offset=9, timestamp=-1)
-    assert _newest(answer) == {"max_timestamp_ms": None, "max_timestamp_offset": None}
-    answer.timestamp = 5
-    assert _newest(answer) == {"max_timestamp_ms": 5, "max_timestamp_offset": 9}
+@pytest.mark.parametrize(("timestamp", "time"), [(-1, None), (0, None), (-(2**63), None), (1, 1), (5, 5)])
+def test_a_timestamp_of_0_or_less_is_no_time(timestamp: int, time: int | None) -> None:
+    """It would be an instant of the year 1970, or before."""
+    answer = SimpleNamespace(error_code=0, offset=9, timestamp=timestamp)
+    assert _newest(answer) == {"max_timestamp_ms": time, "max_timestamp_offset": 9}
+
+
+def test_the_newest_record_of_a_log_in_which_all_timestamps_are_0_has_no_time(
+    kafka: EmbeddedKafka, admin: Any, producer: Any
+) -> None:
+    create_topics(admin, {"wm-zero": 1})
+    write(producer, "wm-zero", [0, 0])
+    with Proxy(lambda _: False) as proxy:
+        row = watermarks(kafka, "wm-zero", proxy_url=proxy.url)[0]
+    assert (row["max_timestamp_ms"], row["max_timestamp_offset"], row["error"]) == (None, 0, None)
+    # Log start, local log start, HW, LSO, log end, HW again and the newest, which is not asked for again.
+    assert proxy.api_keys().count(LIST_OFFSETS) == 7
 
 
 def test_an_open_transaction_holds_the_last_stable_offset(kafka: EmbeddedKafka, admin: Any, producer: Any) -> None:

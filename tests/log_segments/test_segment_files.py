@@ -183,10 +183,10 @@ def test_each_offset_of_any_log_is_found(history: list[Written], lie: bytes | No
         size, batches = sum(h.size for h in history), [known for segment in segments for known in segment]
         for offset in range(batches[-1].last + 1):
             found = next(known for known in batches if known.last >= offset)
-            stamp = found.stamp_ms if found.stamp_ms >= 0 else None
+            stamp = found.stamp_ms if found.stamp_ms > 0 else None
             assert log.at(offset) == (found.position, size - found.position, stamp, None)
         assert log.end == (batches[-1].last + 1, size, None)
-        stamps = [[known.stamp_ms for known in segment if known.stamp_ms >= 0] for segment in segments]
+        stamps = [[known.stamp_ms for known in segment if known.stamp_ms > 0] for segment in segments]
         assert log.newest == (next((max(s) for s in reversed(stamps) if s), None), None)
 
 

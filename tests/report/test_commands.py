@@ -222,4 +222,5 @@ def test_advice_does_not_repeat_a_command_of_the_card() -> None:
 
     assert advice("falling_behind") == ("Look at it.",)
     assert advice("clock_ahead") == (ADVICE,)
+    assert advice("clock_behind") == (ADVICE,)
     assert advice("clock_ahead", "west") == (ADVICE.replace("$BOOTSTRAP", "$BOOTSTRAP_WEST"),)

@@ -18,6 +18,7 @@ OF_A_TOPIC = (
     "recreated_topic",
     "truncated_log",
     "clock_ahead",
+    "clock_behind",
 )
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {

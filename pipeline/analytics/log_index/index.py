@@ -83,7 +83,8 @@ def wanted_times(
     The latter is needed if a log grew in between, because then the newest timestamp is that of a later record. At most
     `most` partitions of a leader are returned, those whose times are least exact. A partition with tiered storage is
     left out unless `with_tiered`, because an old record would be fetched from there. A partition whose newest timestamp
-    is in the future is left out, because that record would be the answer to every look-up.
+    is in the future is left out, because that record would be the answer to every look-up; so is one in which no record
+    has a time.
     """
     partitions = (
         _searchable(watermarks, with_tiered)
@@ -118,7 +119,8 @@ def _searchable(watermarks: DataFrame, with_tiered: bool) -> DataFrame:
     """
     is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
     is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
-    is_usable = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind
+    has_no_times = F.col("max_timestamp_ms").isNull() & F.col("max_timestamp_offset").isNotNull()
+    is_usable = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind & ~has_no_times
     # The newest timestamp is read after the log's end, so its record may have been written in between.
     newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
     return watermarks.where(is_usable & (is_local | F.lit(with_tiered))).select(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pipeline.analytics.log_index.polyline import Polyline, Reading
+from pipeline.common.epoch import record_time
 
 FUTURE_MS = 5 * 60_000
 """A timestamp that is later than the snapshot by more than this is wrong: a producer has set it."""
@@ -52,6 +53,15 @@ class Observation(NamedTuple):
         """Whether a timestamp is more than FUTURE_MS after the observation, so that it must be wrong."""
         return timestamp_ms > self.captured_ms + FUTURE_MS
 
+    def is_time(self, timestamp_ms: int) -> bool:
+        """Whether a timestamp may be the time of a record: 0 or less is no time, and one in the future is wrong."""
+        return record_time(timestamp_ms) is not None and not self.is_future(timestamp_ms)
+
+    @property
+    def has_no_times(self) -> bool:
+        """Whether no record has a time: the broker has found the newest record, and its timestamp is no time."""
+        return self.max_timestamp_ms is None and self.max_timestamp_offset is not None
+
 
 class Sample(NamedTuple):
     """A row of `log_samples`: the answer of ListOffsets for the timestamp `asked_ms`: the first record not older.
@@ -68,9 +78,9 @@ class Sample(NamedTuple):
 class Ruler:
     """The bytes and the greatest timestamp before an offset, and the state that is needed to extend both lines.
 
-    `arrival_ms` is used in place of `timestamp_ms` after a timestamp in the future, or if a broker does not report the
-    newest timestamp: it has the times at which snapshots saw the log's end. `future_timestamps` counts the timestamps
-    that were ignored, `restarts` how often a line had to begin again.
+    `arrival_ms` has the times at which snapshots saw the log's end. It is used in place of `timestamp_ms` after a
+    timestamp in the future, and if the newest timestamp is no time or not reported. `future_timestamps` counts the
+    timestamps that were in the future, `restarts` how often a line had to begin again.
     """
 
     last: Observation
@@ -91,12 +101,12 @@ class Ruler:
         return self.timestamp_ms.at(offset + 1) if offset >= self.last.log_start_offset else None
 
     def learnt(self, sample: Sample) -> Ruler:
-        """The ruler with the result of a look-up, unless its timestamp is in the future or contradicts the ruler.
+        """The ruler with the result of a look-up, unless its timestamp is no time or contradicts the ruler.
 
         All records before the one found, from log start on, are older than the timestamp asked for. So the timestamp of
         the record found is the greatest up to there.
         """
-        if sample.timestamp_ms is not None and self.last.is_future(sample.timestamp_ms):
+        if sample.timestamp_ms is not None and not self.last.is_time(sample.timestamp_ms):
             return self
         try:
             line = _with_sample(self.timestamp_ms, sample, self.last.log_start_offset)
@@ -241,7 +251,7 @@ def _two_ends(seen: Observation) -> Polyline:
 def _with_timestamp(ruler: Ruler, seen: Observation) -> Ruler:
     newest = seen.max_timestamp_ms
     is_future = newest is not None and seen.is_future(newest)
-    if newest is None or is_future:
+    if newest is None or not seen.is_time(newest):
         known_to = ruler.timestamp_ms.vertices[-1].offset if ruler.timestamp_ms.vertices else -1
         if not is_future and known_to >= seen.log_end_offset:  # known from look-ups, and nothing was written since
             return ruler

@@ -130,9 +130,14 @@ class TimeSearch:
         return known_ms + 1 if len(self.samples) % 2 else max(known_ms + 1, middle_ms)
 
     def _is_blind(self) -> bool:
-        """Whether the newest record has a timestamp in the future, so that it is the answer to every look-up."""
+        """Whether no look-up can bring a time.
+
+        No record has one, or the newest record has a timestamp in the future and is the answer to every look-up.
+        """
         newest_ms = self.ruler.last.max_timestamp_ms
-        return newest_ms is not None and self.ruler.last.is_future(newest_ms)
+        if newest_ms is None:
+            return self.ruler.last.has_no_times
+        return not self.ruler.last.is_time(newest_ms)
 
     def _excess_ms(self, rung: int) -> float:
         line = self.ruler.timestamp_ms

@@ -1,4 +1,4 @@
-"""Records with timestamps in the future: one problem for each topic."""
+"""Records with timestamps in the future, or in seconds: one problem for each topic."""
 
 import json
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.clocks import clock_ahead
+from pipeline.analytics.findings.clocks import clock_ahead, clock_behind
 from pipeline.tables import WATERMARKS
 from tests.helpers.rows import frame
 from tests.helpers.worded import worded
@@ -49,3 +49,43 @@ def test_a_topic_with_timestamps_that_are_ahead_is_a_problem(spark: SparkSession
         "message.timestamp.after.max.ms=3600000"
     )
     assert found["greatest"].magnitude == pytest.approx(2**63 - 1 - NOW_MS)
+
+
+SECONDS = {
+    # The newest timestamp, and whether it is seconds in place of milliseconds.
+    "now": (NOW_MS // 1_000, True),
+    "written-hours-ago": (NOW_MS // 1_000 - 7_200, True),
+    "a-clock-that-is-ahead-by-hours": (NOW_MS // 1_000 + 7_200, True),
+    "the-first-second": (1_000_000_000, True),
+    "before-it": (999_999_999, False),
+    "february-1970": (32 * DAY_MS, False),
+    "1999": (925_000_000_000, False),
+    "milliseconds": (NOW_MS, False),
+    "one": (1, False),
+    "none": (None, False),
+}
+
+
+def test_a_topic_with_seconds_in_place_of_milliseconds_is_a_problem(spark: SparkSession) -> None:
+    names = "snapshot_id topic partition captured_at max_timestamp_ms max_timestamp_offset"
+    rows = [(NOW_MS, topic, 0, NOW, stamp, 7) for topic, (stamp, _) in SECONDS.items()]
+    rows += [(NOW_MS, "now", 3, NOW, NOW_MS // 1_000 - 60, 9), (NOW_MS, "now", 4, NOW, NOW_MS, 9)]
+    watermarks = frame(spark, WATERMARKS, names, *rows, (NOW_MS, None, None, NOW, None, None))
+    found = {row.topic: row for row in worded(clock_behind(watermarks)).collect()}
+    assert found.keys() == {topic for topic, (_, is_wrong) in SECONDS.items() if is_wrong}
+    row = found["now"]
+    assert row.summary == (
+        "Timestamps of records in 2 partitions are seconds in place of milliseconds: 1,769,860,740 is an instant in "
+        "January 1970. Times of lag are 1,000 times too small there, ages are 20,464 days, and retention by time "
+        "deletes these records as soon as it can."
+    )
+    behind = NOW_MS - (NOW_MS // 1_000 - 60)
+    assert (row.kind, row.group_id, row.partitions, row.magnitude) == ("clock_behind", None, [0, 3], float(behind))
+    assert row.severity == "warning"
+    assert json.loads(row.evidence) == {
+        "behind_ms": behind,
+        "newest_timestamp_ms": NOW_MS // 1_000 - 60,
+        "newest_offset": 9,
+        "newest_partition": 3,
+    }
+    assert row.advice.endswith("--entity-name now --add-config message.timestamp.before.max.ms=31536000000")

@@ -300,6 +300,10 @@ def test_if_the_newest_timestamp_is_in_the_future_nothing_is_looked_up(spark: Sp
     assert wanted(spark, seen_at(3, 300, 3_500, max_timestamp_ms=START_MS + 60 * MINUTE)) == []
 
 
+def test_if_no_record_has_a_time_nothing_is_looked_up(spark: SparkSession) -> None:
+    assert wanted(spark, seen_at(3, 300, 3_500, max_timestamp_ms=None, max_timestamp_offset=299)) == []
+
+
 def test_if_the_newest_timestamp_is_unknown_older_ones_are_still_looked_up(
     spark: SparkSession,
 ) -> None:

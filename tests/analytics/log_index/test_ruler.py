@@ -235,6 +235,23 @@ def test_a_timestamp_in_the_future_is_ignored_and_counted() -> None:
     assert ruler.timestamp_at(log.log_end - 1) is not None
 
 
+@pytest.mark.parametrize("stamp_ms", [0, -5])
+def test_a_timestamp_of_0_or_less_is_no_time(stamp_ms: int) -> None:
+    log = Log()
+    ruler = begun(log.observe())
+    for _ in range(5):
+        log.append(10, 100, stamp_ms)
+        log.wait(MINUTE)
+        ruler = continued(ruler, log.observe())
+    ruler = ruler.learnt(Sample(0, 0, stamp_ms))
+    assert {ruler.timestamp_at(offset) for offset in range(log.log_end)} == {None}
+    assert ruler.future_timestamps == 0
+    # Only when snapshots have seen the records is known.
+    seen = ruler.arrival_ms.at(log.log_end)
+    assert seen is not None
+    assert seen.value == log.now_ms
+
+
 def test_look_ups_give_times_at_the_first_snapshot() -> None:
     log = Log()
     for step in [step for steps in steady(100) for step in steps]:

@@ -170,6 +170,22 @@ def test_the_search_ends_if_records_have_no_timestamp() -> None:
     assert search.samples == []
 
 
+def test_nothing_is_looked_up_if_no_record_has_a_time() -> None:
+    log = filled(lambda chance: 10, 10)
+    newest = log.observe()._replace(max_timestamp_ms=None)
+    assert newest.max_timestamp_offset is not None
+    assert TimeSearch(begun(newest), (3,)).ask() is None
+
+
+def test_a_search_in_a_log_with_timestamps_of_0_learns_nothing_and_ends() -> None:
+    log = Log()
+    for _ in range(5):
+        log.append(1, 100, 0)
+    search, lookups = carried_on(TimeSearch(begun(without_newest(log)), (0, 3)), log)
+    assert lookups <= 20
+    assert search.samples == []
+
+
 def test_nothing_is_looked_up_if_a_record_in_the_future_would_be_every_answer() -> None:
     log = filled(lambda chance: 1_000, 10)
     log.append(1, 100, log.now_ms + HOUR)

@@ -1,8 +1,22 @@
-"""The words about brokers, and about snapshots: unreadable, under_replicated, clock_ahead, snapshots_missing."""
+"""The words about brokers, their records and snapshots.
+
+These are unreadable, under_replicated, clock_ahead, clock_behind and snapshots_missing.
+"""
 
 from __future__ import annotations
 
-from pipeline.analytics.findings.words.parts import Facts, Words, counted, duration, in_shell, instant, sentence
+from typing import Any
+
+from pipeline.analytics.findings.words.parts import (
+    Facts,
+    Words,
+    counted,
+    duration,
+    in_shell,
+    instant,
+    number,
+    sentence,
+)
 from pipeline.analytics.findings.words.readers import groups_named
 from pipeline.common.kafka_tools import tool
 
@@ -56,16 +70,40 @@ def clock_ahead(facts: Facts) -> Words:
     alter = tool("configs", f"--alter --entity-type topics --entity-name {in_shell(facts['topic'], 'TOPIC')}")
     return Words(
         f"Timestamps of records in {counted(facts['partitions'], 'partition')} are in the future, by up to "
-        f"{duration(newest['ahead_ms'])}: times of lag are not exact there, and retention keeps these records longer.",
+        f"{duration(newest['off_ms'])}: times of lag are not exact there, and retention keeps these records longer.",
         {
-            "ahead_ms": newest["ahead_ms"],
-            "newest_timestamp_ms": newest["max_timestamp_ms"],
-            "newest_offset": newest["max_timestamp_offset"],
-            "newest_partition": newest["partition"],
+            "ahead_ms": newest["off_ms"],
+            **_newest_record(newest),
         },
         "Look for a producer whose clock is ahead, or that sets timestamps in another unit than milliseconds. A limit "
         f"refuses such records (KIP-937): {alter} --add-config message.timestamp.after.max.ms=3600000",
     )
+
+
+def clock_behind(facts: Facts) -> Words:
+    """Records have seconds as their timestamps, where Kafka has milliseconds."""
+    newest = facts["newest"]
+    alter = tool("configs", f"--alter --entity-type topics --entity-name {in_shell(facts['topic'], 'TOPIC')}")
+    return Words(
+        f"Timestamps of records in {counted(facts['partitions'], 'partition')} are seconds in place of milliseconds: "
+        f"{number(newest['max_timestamp_ms'])} is an instant in January 1970. Times of lag are 1,000 times too small "
+        f"there, ages are {duration(newest['off_ms'])}, and retention by time deletes these records as soon as it can.",
+        {
+            "behind_ms": newest["off_ms"],
+            **_newest_record(newest),
+        },
+        "Look for a producer that sets timestamps in seconds, and multiply them by 1,000. A limit refuses such records "
+        f"(KIP-937): {alter} --add-config message.timestamp.before.max.ms=31536000000",
+    )
+
+
+def _newest_record(newest: Facts) -> dict[str, Any]:
+    """The evidence about the record whose timestamp is off by most."""
+    return {
+        "newest_timestamp_ms": newest["max_timestamp_ms"],
+        "newest_offset": newest["max_timestamp_offset"],
+        "newest_partition": newest["partition"],
+    }
 
 
 def snapshots_missing(facts: Facts) -> Words:

@@ -27,6 +27,7 @@ KINDS: Mapping[str, Callable[[Facts], Words]] = {
     "idle_member": members.idle_member,
     "under_replicated": brokers.under_replicated,
     "clock_ahead": brokers.clock_ahead,
+    "clock_behind": brokers.clock_behind,
     "snapshots_missing": brokers.snapshots_missing,
     "unreadable": brokers.unreadable,
     "blocked_connector": clients.blocked_connector,
