@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, repeat
 from typing import Any, NamedTuple
@@ -144,6 +144,32 @@ def commit_columns(answers: Mapping[str, Columns | Failure], items: Sequence[Ite
     failed += [_Unread(None, i.partition, i.error) for i in items if isinstance(i, Unlisted)]
     if failed:
         yield _failed(failed)
+
+
+def commits_by_name(
+    answer: Columns | Failure, named: Partitions, absent: Collection[tuple[str, int]]
+) -> dict[str, list[Any]]:
+    """The rows of one group's partitions that were asked for by name: those with an error, and those that are absent.
+
+    The row of an absent partition has no error, but the time at which its log was looked for (`ends_at`). If the group
+    could not be asked, there is a row with the error for each partition in `named`.
+    """
+    if isinstance(answer, Failure):
+        pairs = [(topic, partition) for topic, partitions in named.items() for partition in partitions]
+        size = len(pairs)
+        answer = {
+            "captured_at": [utc_now()] * size,
+            "topic": [topic for topic, _ in pairs],
+            "partition": [partition for _, partition in pairs],
+            "committed_offset": [None] * size,
+            "source": [SOURCE] * size,
+            "error": [answer.error] * size,
+        }
+    rows = [dict(zip(answer, row, strict=True)) for row in zip(*answer.values(), strict=True)]
+    kept = [row for row in rows if row["error"] or (row["topic"], row["partition"]) in absent]
+    names = ("captured_at", "topic", "partition", "committed_offset", "source", "error")
+    found = {name: [row[name] for row in kept] for name in names}
+    return found | {"ends_at": [None if row["error"] else row["captured_at"] for row in kept]}
 
 
 def unread_commits(items: Sequence[Item], reason: ClusterError) -> Columns:

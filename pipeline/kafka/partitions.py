@@ -13,6 +13,8 @@ from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.failures import Failure, error_name
 
 _EPOCHS_SINCE = 9
+ABSENT = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
+"""A broker has said that there is no such partition."""
 
 
 class TopicPartition(NamedTuple):
@@ -80,14 +82,25 @@ def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
 def current_leaders(
     client: KafkaClient, placements: dict[TopicPartition, Placement], partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | Failure | None]:
-    """The current leader of each partition, or a Failure. Updates `placements`."""
+    """The current leader of each partition, or a Failure. Updates `placements`.
+
+    A partition is ABSENT only if a broker has answered that the topic does not exist, or has no such partition. A topic
+    that may not be described, or has no leader, has another error (MetadataResponse, `topics[].error_code`).
+    """
     response = client.metadata(sorted({p.topic for p in partitions}))
     if isinstance(response, Failure):
         return dict.fromkeys(partitions, response)
-    gone = Failure("UNKNOWN_TOPIC_OR_PARTITION", is_final=True)
     found = parse_metadata(response)
     placements.update({p: found[p] for p in partitions if p in found})
-    return {p: found[p].leader_or_failure() if p in found else gone for p in partitions}
+    errors = {topic.name: error_name(topic.error_code) or ABSENT.error for topic in response.topics}
+
+    def leader_of(partition: TopicPartition) -> int | Failure:
+        if partition in found:
+            return found[partition].leader_or_failure()
+        error = errors.get(partition.topic, "UNKNOWN_SERVER_ERROR")
+        return ABSENT if error == ABSENT.error else Failure(error)
+
+    return {p: leader_of(p) for p in partitions}
 
 
 def all_placements(client: KafkaClient) -> dict[TopicPartition, Placement]:

@@ -20,9 +20,9 @@ from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.committed_offsets import (
-    SOURCE,
     Partitions,
     commit_columns,
+    commits_by_name,
     keeps_offsets,
     read_commits,
     unread_commits,
@@ -32,7 +32,7 @@ from pipeline.kafka.failures import Failure
 from pipeline.kafka.group_members import Row, member_columns, read_members, unread_members
 from pipeline.kafka.groups import ListedGroup, Unproven, list_groups
 from pipeline.kafka.log_ends import AFTER, ENDS
-from pipeline.kafka.partitions import Placement, TopicPartition, all_placements, by_topic, current_leaders
+from pipeline.kafka.partitions import ABSENT, Placement, TopicPartition, all_placements, by_topic, current_leaders
 from pipeline.kafka.source import Chunk, Columns, KafkaReader, KafkaSource
 from pipeline.kafka.watermarks import PARTITIONS_AT_ONCE, Read, read_ends, read_partitions, watermark_columns
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
@@ -132,6 +132,8 @@ class _CommitReader:
         self.client = client
         self.placements = placements
         """The placements that are known. Those of other partitions with commits are added when they are found."""
+        self.absent: set[TopicPartition] = set()
+        """Partitions with commits or members of which a broker has said that they do not exist."""
         self.ended: dict[Epoch, int | None] = {}
         self.members = members
         self.wanted = client.options.topics.matcher()
@@ -146,18 +148,21 @@ class _CommitReader:
             later = read_commits(self.client, {group: coordinators[group] for group in some}, self.wanted)
             epoch_ends = self.epoch_ends(later.values())
             found |= {g: _joined(earlier[g], later[g], ends, epoch_ends) for g in some}
-        yield from commit_columns(earlier | found)
-        yield from commit_columns(self.hidden(coordinators))
+        commits = earlier | found
+        yield from commit_columns(commits)
+        yield from commit_columns(self.not_listed(coordinators, commits))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Read | Failure]:
         """The ends of logs, read now.
 
         A partition without a leader is asked for only once more, because the commits are waiting to be read again.
         """
-        placements = self.placements_of(partitions)
+        wanted = set(partitions)
+        placements = self.placements_of(wanted)
         ends = read_ends(self.client, placements, whole=False, retries=1)
         self.placements.update(placements)
-        return ends
+        # That a partition is absent was read, too: its ends have a time and no offsets.
+        return ends | {p: {"captured_at": utc_now()} for p in wanted & self.absent}
 
     def epoch_ends(self, commits: Iterable[Columns | Failure]) -> Mapping[Epoch, int | None]:
         """Where the leader epochs of commits end. The leader's current epoch is left out, because it has no end yet."""
@@ -174,26 +179,28 @@ class _CommitReader:
     def placements_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Placement]:
         """The placements of partitions; partitions that the cluster does not list are left out."""
         wanted = set(partitions)
-        unknown = wanted - self.placements.keys()
+        unknown = wanted - self.placements.keys() - self.absent
         if unknown:
-            current_leaders(self.client, self.placements, sorted(unknown))
+            leaders = current_leaders(self.client, self.placements, sorted(unknown))
+            self.absent |= {p for p, leader in leaders.items() if leader == ABSENT}
         return {p: self.placements[p] for p in wanted if p in self.placements}
 
-    def hidden(self, coordinators: Mapping[str, int | None]) -> Commits:
-        """The commits that Kafka leaves out without an error, because the topics may not be described.
+    def not_listed(self, coordinators: Mapping[str, int | None], commits: Commits) -> Commits:
+        """The rows of partitions that members hold and the cluster does not list, unless `commits` have them.
 
-        Members' assignments have the names of the partitions. If Kafka is asked for them by name, it returns an error.
+        Kafka leaves out the commits in topics that may not be described. If Kafka is asked for them by name, it returns
+        an error. If there is none, and the partition is absent, the topic was deleted while the members held it.
         """
         named: dict[str, Partitions] = {}
         for group in coordinators:
             held = {_partition_of(row) for row in _rows(self.members.get(group)) if row.get("topic")}
-            unseen = held - self.placements_of(held).keys()
+            unseen = held - self.placements_of(held).keys() - {*_partitions(commits[group])}
             if unseen:
                 named[group] = by_topic(sorted(unseen))
         if not named:
             return {}
         answers = read_commits(self.client, {g: coordinators[g] for g in named}, self.wanted, named)
-        return {g: _refused(a, named[g]) for g, a in answers.items()}
+        return {g: commits_by_name(a, named[g], self.absent) for g, a in answers.items()}
 
 
 def _without_proof(chunk: Chunk) -> Iterator[Columns]:
@@ -288,19 +295,3 @@ def _epochs(columns: Columns | Failure) -> list[Epoch]:
 
 def _ends(answer: Read | Failure | None) -> Read:
     return {} if answer is None or isinstance(answer, Failure) else answer
-
-
-def _refused(answer: Columns | Failure, named: Partitions) -> Columns:
-    """The rows with an error; if the group could not be asked, a row for each partition in `named`."""
-    if isinstance(answer, Failure):
-        pairs = [(topic, partition) for topic, partitions in named.items() for partition in partitions]
-        return {
-            "captured_at": [utc_now()] * len(pairs),
-            "topic": [topic for topic, _ in pairs],
-            "partition": [partition for _, partition in pairs],
-            "source": [SOURCE] * len(pairs),
-            "error": [answer.error] * len(pairs),
-        }
-    kept = [number for number, error in enumerate(answer["error"]) if error]
-    names = ("captured_at", "topic", "partition", "source", "error")
-    return {name: [answer[name][number] for number in kept] for name in names}

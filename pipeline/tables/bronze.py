@@ -45,7 +45,11 @@ COMMITTED_OFFSETS = Table(
         ("last_stable_offset", LONG, "last stable offset, read after high_watermark, and at most that"),
         ("high_watermark_after", LONG, "the high watermark once more, read after last_stable_offset"),
         ("log_start_offset", LONG, "first offset of the log, read just before high_watermark"),
-        ("ends_at", TIMESTAMP, "when high_watermark and last_stable_offset were read"),
+        (
+            "ends_at",
+            TIMESTAMP,
+            "when high_watermark and last_stable_offset were read; without these, when a broker had no such partition",
+        ),
         ("leader_epoch", INT, "leader epoch stored with the commit, or NULL"),
         (
             "epoch_end_offset",

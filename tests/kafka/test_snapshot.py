@@ -13,7 +13,7 @@ from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
 from pipeline.kafka.snapshot import SnapshotSource
 from pipeline.kafka.watermarks import WatermarksSource
-from tests.helpers.kafka import Row, commit, delete_groups, denied, login, member, plan, read
+from tests.helpers.kafka import Row, commit, delete_groups, denied, login, member, plan, read, wait_for
 from tests.helpers.network import Proxy, Request
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH, LIST_GROUPS = 2, 3, 9, 16
@@ -134,6 +134,55 @@ def test_a_commit_in_a_topic_without_the_describe_right_is_an_error_row_if_a_mem
         "ks-b": (2, None),
         "ks-hidden": (None, "TOPIC_AUTHORIZATION_FAILED"),
     }
+
+
+def test_a_partition_of_a_deleted_topic_that_a_member_still_holds_is_a_row_without_an_error(
+    kafka: EmbeddedKafka, admin: Any
+) -> None:
+    create_topics(admin, {"ks-deleted": 2})
+    commit(admin, "ks-keeps", {("ks-b", 0): 2, ("ks-deleted", 1): 0})
+    with member(kafka, "ks-keeps", "ks-b", "ks-deleted", partitions=3):
+        admin.delete_topics(["ks-deleted"])
+        wait_for(lambda: "ks-deleted" not in admin.list_topics())
+        wait_for(
+            lambda: len(admin.list_group_offsets("ks-keeps")["ks-keeps"]) == 1
+        )  # Kafka removes its commits a little later
+        found = snapshot(kafka.sasl_bootstrap_servers, **login(kafka))
+        with denied(kafka, ResourceType.TOPIC, "ks-deleted", ACLOperation.DESCRIBE):
+            hidden = snapshot(kafka.sasl_bootstrap_servers, **login(kafka))
+    held = [row for row in found["group_members"] if row["group_id"] == "ks-keeps"]
+    assert {row["topic"] for row in held} == {"ks-b", "ks-deleted"}
+    assert {row["topic"] for row in found["watermarks"]} & {"ks-b", "ks-deleted"} == {"ks-b"}
+    names = ("committed_offset", "high_watermark", "error")
+    commits = {(r["topic"], r["partition"]): r for r in found["committed_offsets"] if r["group_id"] == "ks-keeps"}
+    assert {key: tuple(row[name] for name in names) for key, row in commits.items()} == {
+        ("ks-b", 0): (2, commits["ks-b", 0]["high_watermark"], None),
+        ("ks-deleted", 0): (None, None, None),
+        ("ks-deleted", 1): (None, None, None),
+    }
+    # This shows that a broker was asked, and had no such partition.
+    assert all(row["ends_at"] for row in commits.values())
+    # Whether a topic that may not be described exists is not known.
+    unknown = [(r["ends_at"], r["error"]) for r in hidden["committed_offsets"] if r["topic"] == "ks-deleted"]
+    assert unknown == [(None, "TOPIC_AUTHORIZATION_FAILED")] * 2
+
+
+def test_a_partition_is_not_called_deleted_if_no_broker_says_so(kafka: EmbeddedKafka, admin: Any) -> None:
+    create_topics(admin, {"ks-lost": 1})
+    asked = []
+
+    def cut(request: Request) -> bool:
+        """Nothing but the plan's own metadata is answered."""
+        asked.append(request.api_key)
+        return request.api_key == METADATA and OFFSET_FETCH in asked
+
+    with member(kafka, "ks-loses", "ks-lost"):
+        admin.delete_topics(["ks-lost"])
+        wait_for(lambda: "ks-lost" not in admin.list_topics())
+        with Proxy(cut) as proxy:
+            found = snapshot(kafka.bootstrap_servers, proxy_url=proxy.url, groups_deny="quiet|held|keeps")
+    assert asked.count(METADATA) > 1
+    assert [row for row in found.get("committed_offsets", ()) if row["topic"] == "ks-lost"] == []
 
 
 def test_every_group_and_partition_is_read_once_and_the_plan_is_made_once(kafka: EmbeddedKafka, admin: Any) -> None:

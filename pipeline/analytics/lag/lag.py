@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP_AT, PARTITION_AT
@@ -20,7 +20,7 @@ from pipeline.common.columns import aligned
 from pipeline.tables import LAG
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
-"""Kafka's error for a partition that its metadata does not list: it was deleted, or may not be described."""
+"""Kafka's error for a partition that its metadata does not list, and that is not proven to be deleted."""
 
 
 def lag_table(
@@ -38,18 +38,33 @@ def lag_table(
     `previous` are rows of `lag` of earlier snapshots, None if no topic has moved (`moved_topics`). `rulers` have
     PARTITION_AT and ruler. `locate` finds offsets in log files. `reported` is what clients report (`reader_positions`).
     `reach` is as for `commits_of_moved_topics`. Rungs that were not observed are NULL, and so is every value that needs
-    them.
+    them. A partition of a deleted topic has no rows, even if a member of a group still holds it.
     """
     # Rulers are used twice and are expensive to compute. With a shuffle of their own, Spark computes them only once.
     rulers = rulers.repartition(*PARTITION_AT)
     partitions = (
         gathered(readers(committed_offsets, watermarks, group_members, previous, reported, reach), PARTITION_AT)
         .join(_rungs(watermarks), PARTITION_AT, how="left")
+        .where(~_is_deleted())
         .join(rulers, PARTITION_AT, how="left")
     )
     groups = F.broadcast(_group_facts(committed_offsets, group_members))
     rows = with_readings(partitions, locate).join(groups, GROUP_AT, how="left")
     return aligned(with_reuse(_with_lags(_with_identity(_with_own_ends(rows))), rulers, watermarks), LAG.schema)
+
+
+def _is_deleted() -> Column:
+    """Whether a partition with its `readers` is proven to be deleted; if not, its lag is unknown, with an error.
+
+    The metadata of the snapshot does not list it. A broker that was asked for it by name said that it does not exist,
+    and the commits in it are not denied: the row of a commit has `ends_at`, but no end. A member may hold a deleted
+    topic for minutes, until it refreshes its metadata. Its group was unknown, and the cluster unreadable.
+    """
+
+    def is_absent(reader: Column) -> Column:
+        return reader["ends_at"].isNotNull() & reader["end_offset"].isNull()
+
+    return F.col("is_listed").isNull() & F.exists("readers", is_absent)
 
 
 def _with_own_ends(rows: DataFrame) -> DataFrame:

@@ -6,7 +6,9 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipeline.tables import LAG
+from pipeline.analytics.findings.unreadable import errors_of
+from pipeline.analytics.lag.group_sums import group_sums
+from pipeline.tables import COMMITTED_OFFSETS, LAG
 from tests.helpers.lag_rows import BRACKETED, RULED, START, lag_of, ruled
 from tests.helpers.rows import SNAPSHOT_DATE, frame
 
@@ -188,6 +190,39 @@ def test_a_watermark_that_could_not_be_read_gives_its_error_and_no_lag(spark: Sp
         "t": (None, "no_watermark", "LEADER_NOT_AVAILABLE"),
         "gone": (None, "no_watermark", "UNKNOWN_TOPIC_OR_PARTITION"),
     }
+
+
+def test_a_deleted_topic_that_a_member_still_holds_leaves_its_group_known(spark: SparkSession) -> None:
+    """The commit's row has a time at which its log was looked for, and no end: a broker had no such partition."""
+    rows = [
+        (1, "g", "t", 0, 7, 9, START, None),
+        (1, "g", "deleted", 0, None, None, START, None),
+        # Kafka has not removed this commit yet.
+        (1, "g", "deleted", 1, 5, None, START, None),
+        # In these cases it is not proven that the partition does not exist.
+        (1, "denied", "hidden", 0, None, None, None, "TOPIC_AUTHORIZATION_FAILED"),
+        (1, "listed", "listed", 0, 5, None, START, None),
+    ]
+    member = ("classic", "Stable", "m", "c", "h")
+    held = [("g", "t", 0), ("g", "deleted", 0), ("g", "deleted", 1), ("denied", "hidden", 0), ("asked", "nobody", 0)]
+    lag = lag_of(
+        spark,
+        rows,
+        [(1, "t", 0, "A", 0, 9, 9, 9, None), (1, "listed", 0, "B", None, None, None, None, "LEADER_NOT_AVAILABLE")],
+        [(1, group, *member, topic, partition) for group, topic, partition in held],
+        commit="snapshot_id group_id topic partition committed_offset high_watermark ends_at error",
+    )
+    found = {(r.group_id, r.topic): (r.consumer_lag, r.error) for r in lag.collect()}
+    assert found == {
+        ("g", "t"): (2, None),
+        ("denied", "hidden"): (None, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("listed", "listed"): (None, "LEADER_NOT_AVAILABLE"),
+        ("asked", "nobody"): (None, "UNKNOWN_TOPIC_OR_PARTITION"),
+    }
+    (group,) = group_sums(lag).where("group_id = 'g'").collect()
+    assert (group.partitions, group.partitions_unknown, group.rows_with_error) == (1, 0, 0)
+    unread = errors_of(lag, frame(spark, COMMITTED_OFFSETS, "group_id"))
+    assert {row.group_id for row in unread.collect()} == {"denied", "listed", "asked"}
 
 
 def test_an_unknown_commit_is_not_called_no_commit(spark: SparkSession) -> None:
