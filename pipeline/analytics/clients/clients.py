@@ -79,7 +79,11 @@ def reader_positions(
             "instance_key": F.xxhash64("client_id", "instance"),
         }
     )
-    # If two processes report a partition after a rebalance, the newest report of its holder counts.
+    return _by_reader(rows, reported)
+
+
+def _by_reader(rows: DataFrame, reported: DataFrame) -> DataFrame:
+    """A row for each reader: of several processes, the newest report of the member that has the partition counts."""
     order = _newest("client_id", "instance") + F.when(F.col("is_holder"), _MORE_THAN_ANY).otherwise(0)
     values = {name: F.col(name) for name in ("consumed_offset", "fetched_offset", "instance_key")}
     values |= {"stale_lag": stale_lag()}

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
@@ -140,6 +140,10 @@ def add_members_reports(reported: Reports) -> None:
     reported.add("multihomed", "of-several-hosts", host="192.168.0.1", source=LOG, fetched_offset=30)
     reported.add("m_1", "dot_ted", reported_lead=30, reported_lag=5)
     reported.add("m-1", "dot.ted", fetched_offset=32, source=LOG)
+    agents = {"endpoint": "http://pod:9404", "group_id": "g"}
+    reported.add("two-agents", "two_agents", reported_lead=30, reported_lag=5, **agents)
+    logged = {"endpoint": "/logs/broker-1", "source": LOG, "host": "10.0.0.9", "later_ms": 1}
+    reported.add("two-agents", "two.agents", fetched_offset=32, **logged)
     for client, topic in {"n_1": "unclear", "o_1": "exact", "p_1": "invented"}.items():
         reported.add(client, topic, consumed_offset=30)
 
@@ -162,13 +166,38 @@ def add_impossible_reports(reported: Reports) -> None:
             add(name, 20, 35 if name == "beyond-buffered" else 20, at)
 
 
+def lag_before(spark: SparkSession) -> DataFrame:
+    """What `lag` has of the snapshot before."""
+    columns = (
+        "snapshot_id group_id client_id topic partition log_start_offset last_stable_offset high_watermark "
+        "committed_offset consumed_offset fetched_offset instance"
+    )
+    here, elsewhere = "http://app:9404", "http://elsewhere:9404"
+    return frame(
+        spark,
+        LAG,
+        columns,
+        *((BEFORE, c, c, c, 0, *ENDS[BEFORE], None, None, 30, here) for c in ("old-moving", "old-standing")),
+        (BEFORE, "old-elsewhere", "old-elsewhere", "old-elsewhere", 0, *ENDS[BEFORE], None, None, 30, elsewhere),
+        (BEFORE, "g", "c", "deleted-while-paused", 0, *ENDS[BEFORE], None, 10, None, here),
+        (BEFORE, "g", "c", "deleted-before", 0, 20, 40, 40, None, None, None, here),
+        *(
+            (BEFORE, "g", "c", name, 0, *ENDS[BEFORE], committed, None, None, None)
+            for name, committed in COMMITTED_BEYOND.items()
+            if committed
+        ),
+    )
+
+
 @pytest.fixture(scope="module")
 def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
     """The only reader of each topic and partition."""
     rows = reported()
     names = sorted({name for row in rows for name in row})
     positions = frame(spark, CLIENT_POSITIONS, " ".join(names), *([row.get(n) for n in names] for row in rows))
-    partitions = {(r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted", "dot_ted")}
+    partitions = {
+        (r["topic"], r["partition"]) for r in rows if r["topic"] not in (None, "unlisted", "dot_ted", "two_agents")
+    }
     start, stable, high = ENDS[NOW]
     watermarks = frame(
         spark,
@@ -192,29 +221,7 @@ def readers(spark: SparkSession) -> dict[tuple[str, int], Row]:
         *((NOW, *one, None) for one in MEMBERS),
         *((NOW, client, topic, topic, partition, host) for (topic, partition), (client, host) in HOLDERS.items()),
     )
-    previous = frame(
-        spark,
-        LAG,
-        "snapshot_id group_id client_id topic partition log_start_offset last_stable_offset high_watermark "
-        "fetched_offset instance",
-        *((BEFORE, c, c, c, 0, *ENDS[BEFORE], 30, "http://app:9404") for c in ("old-moving", "old-standing")),
-        (BEFORE, "old-elsewhere", "old-elsewhere", "old-elsewhere", 0, *ENDS[BEFORE], 30, "http://elsewhere:9404"),
-    )
-    previous = previous.unionByName(
-        frame(
-            spark,
-            LAG,
-            "snapshot_id group_id client_id topic partition log_start_offset last_stable_offset high_watermark "
-            "committed_offset consumed_offset instance",
-            (BEFORE, "g", "c", "deleted-while-paused", 0, *ENDS[BEFORE], None, 10, "http://app:9404"),
-            (BEFORE, "g", "c", "deleted-before", 0, 20, 40, 40, None, None, "http://app:9404"),
-            *(
-                (BEFORE, "g", "c", name, 0, *ENDS[BEFORE], committed, None, None)
-                for name, committed in COMMITTED_BEYOND.items()
-                if committed
-            ),
-        )
-    )
+    previous = lag_before(spark)
     found = reader_positions(observed(positions), watermarks, commits, members, previous, SETTINGS).collect()
     assert {r.snapshot_id for r in found} == {NOW}
     by_partition = {(r.topic, r.partition): r for r in found}
@@ -312,6 +319,13 @@ def test_names_that_an_agent_changed_are_those_of_the_member_and_topic_that_brok
     row = readers["dot.ted", 0]
     assert (row.group_id, row.consumed_offset, row.fetched_offset, row.reported_client_id) == ("dot.ted", 30, 32, "m-1")
     assert ("dot_ted", 0) not in readers
+
+
+def test_two_agents_of_one_process_may_write_a_topic_differently(readers: dict[tuple[str, int], Row]) -> None:
+    """A request log has the topic's own name, so its address belongs to the process that reports two_agents."""
+    row = readers["two.agents", 0]
+    assert (row.group_id, row.consumed_offset, row.fetched_offset) == ("g", 30, 32)
+    assert row.reported_instance == "http://pod:9404"
 
 
 def test_a_name_that_may_be_several_members_or_none_is_not_resolved(readers: dict[tuple[str, int], Row]) -> None:
