@@ -152,4 +152,4 @@ def _read(location: str, folder: str | None, reader: PositionsReader) -> tuple[s
 
 
 def _found(location: str, clients: int) -> Check:
-    return Check(True, f"{location}: {counted(clients, 'client')}")
+    return Check(bool(clients) or None, f"{location}: {counted(clients, 'client')}", None if clients else _NOTHING)

@@ -77,6 +77,7 @@ class RequestLogSource(DataSource):
     `state` is a folder that keeps how far each log was read; `batch` is the name of what is read now. If a batch is
     read again, it begins where it began before; a new batch begins where the last one ended. `most_bytes` limits what a
     batch reads from a broker's log, and `read_timeout_ms` how long this may take; the next batch goes on there.
+    If all positions of a log are older than `max_age_ms`, there is an error beside them.
     `timezone` is that of the brokers (default: UTC). `topics_file` is a CSV file of topic and topic_id, for topics that
     have no metadata in the log.
     """

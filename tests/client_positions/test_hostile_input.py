@@ -105,6 +105,26 @@ def test_any_change_to_a_line_of_a_request_log_is_parsed_or_refused(lines: list[
     json.dumps(log.state())
 
 
+FETCHED_AS_TEXT = (
+    "[2026-11-21 10:00:00,000] DEBUG Completed request:RequestHeader(apiKey=FETCH, apiVersion=11, clientId=c, "
+    "correlationId=1) -- {replica_id=-1,session_id=0,session_epoch=0,topics=[{topic=t,partitions=[{partition=0,"
+    "fetch_offset=5}]}],forgotten_topics_data=[],rack_id=},response:{error_code=0,session_id=7,responses=[{topic=t,"
+    "partition_responses=[{record_set=FileRecords(size=460, file=x)}]}]} from connection 1:1-2:2-3;totalTime:1.5,x"
+)
+WRAPPED = json.dumps({"log": FETCHED_AS_TEXT + "\n", "stream": "stdout", "time": "2026-11-21T10:00:00.1Z"})
+IN_A_LAYOUT = json.dumps({"instant": {"epochSecond": 1, "nanoOfSecond": 5}, "message": FETCHED_AS_TEXT[25:]})
+
+
+@given(torn(FETCHED_AS_TEXT) | torn(WRAPPED) | torn(f"2026-11-21T10:00:00Z stdout F {IN_A_LAYOUT}"))
+def test_any_change_to_a_line_in_another_form_is_parsed_or_refused(text: str) -> None:
+    log = RequestLog()
+    for line in text.split("\n"):
+        with suppress(ValueError):
+            log.read(line)
+    assert {refused(position) for position in log.positions()} <= {None}
+    assert RequestLog.from_state(json.loads(json.dumps(log.state()))).positions() == log.positions()
+
+
 @given(st.text() | st.binary().map(lambda data: data.decode(errors="replace")))
 def test_any_text_is_parsed_or_an_error(text: str) -> None:
     for source in (ClientMetricsSource, StatisticsSource):

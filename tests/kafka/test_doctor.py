@@ -250,7 +250,7 @@ def test_the_endpoints_files_and_log_directories_are_checked(
     (tmp_path / "stats").mkdir()
     (tmp_path / "stats" / "one.jsonl").write_text(statistics)
     (tmp_path / "nothing").mkdir()
-    (tmp_path / "request.log").write_text(json.dumps(line))
+    (tmp_path / "request.log").write_text(json.dumps(line) + "\n")
     (tmp_path / "logs" / "doctored-0").mkdir(parents=True)
     positions = f"""log_dirs = ["{tmp_path}/logs", "{tmp_path}/gone"]
         [[clusters.east.positions]]
