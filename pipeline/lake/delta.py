@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,16 +26,20 @@ def require_delta(spark: SparkSession) -> None:
         return
     if EXTENSION not in (spark.conf.get("spark.sql.extensions", None) or ""):
         raise LakeError(f"this Spark session has no Delta, so it cannot read a lake: {RESTART}")
-    require_delta_classes(spark.sparkContext._jvm)  # noqa: SLF001
+    require_classes(spark.sparkContext._jvm, [EXTENSION])  # noqa: SLF001
 
 
-def require_delta_classes(jvm: Any) -> None:
-    """Raises LakeError if Spark's JVM does not have Delta's classes.
+def require_classes(jvm: Any, names: Iterable[str]) -> None:
+    """Raises LakeError if Spark's JVM does not have one of these classes, of Delta or of laglake.
 
     Spark loads packages only when its JVM starts, so a session without Delta leaves the process without it, also after
     the session has been stopped. A later session would fail in its first query.
     """
     from py4j.java_gateway import JavaPackage  # pyspark-client does not have py4j
 
-    if isinstance(jvm.io.delta.sql.DeltaSparkSessionExtension, JavaPackage):  # what py4j takes for an unknown class
-        raise LakeError(f"an earlier session of this process has started Spark's JVM without Delta: {RESTART}")
+    for name in names:
+        if not isinstance(reduce(getattr, name.split("."), jvm), JavaPackage):  # what py4j takes for an unknown class
+            continue
+        if name == EXTENSION:
+            raise LakeError(f"an earlier session of this process has started Spark's JVM without Delta: {RESTART}")
+        raise LakeError(f"Spark's JVM does not have {name}: in a checkout run make jars, and {RESTART}")

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipeline import client_positions, kafka, log_segments
 from pipeline.config.databricks import is_databricks
-from pipeline.lake.delta import EXTENSION, require_delta_classes
+from pipeline.lake.delta import EXTENSION, require_classes
 from pipeline.session.package_zip import zip_packages
 from pipeline.session.workers import is_local, require_workers, use_own_python
 
@@ -105,7 +105,8 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     settings = _private(settings) | dict(settings)
     if EXTENSION in settings.get("spark.sql.extensions", ""):
-        require_delta_classes(SparkContext._jvm)  # noqa: SLF001
+        own = [value for value in settings.values() if value.startswith("laglake.")]  # log stores
+        require_classes(SparkContext._jvm, [EXTENSION, *own])  # noqa: SLF001
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+from pipeline.common.errors import LakeError
+from pipeline.lake.delta import EXTENSION, require_classes
 from tests.conftest import ROOT
 
 RESTART = "restart Python (the kernel of a notebook), and let laglake.spark_session make its first session"
@@ -26,6 +29,9 @@ def spark_without_delta(folder: Path) -> Path:
         if "delta" not in jar.name and "laglake" not in jar.name:
             (copy / "jars" / jar.name).symlink_to(jar)
     return copy
+
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +81,11 @@ def test_a_session_after_one_without_delta_is_refused_in_one_sentence(said: dict
     assert said["spark_session after a session without Delta"] == (
         f"LakeError: an earlier session of this process has started Spark's JVM without Delta: {RESTART}"
     )
+
+
+def test_a_class_that_the_jvm_does_not_have_is_named(spark: SparkSession) -> None:
+    require_classes(spark._jvm, [EXTENSION, "laglake.FolderLogStore"])
+    with pytest.raises(
+        LakeError, match=r"^Spark's JVM does not have laglake\.NoSuchStore: in a checkout run make jars"
+    ):
+        require_classes(spark._jvm, [EXTENSION, "laglake.NoSuchStore"])
