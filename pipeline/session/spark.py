@@ -77,7 +77,10 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     else:
         spark = classic_session(app_name, settings or {})
     if spark not in _registered:
-        register(spark) if spark is before else register_sources(spark)
+        if spark is before:
+            register(spark)
+        else:
+            register_sources(spark)
         _registered.add(spark)
     return spark
 
