@@ -198,7 +198,9 @@ def test_records_that_an_election_loses_are_found_until_their_group_commits_agai
     row = findings["truncated_log", CUTS]
     assert minute_of(row.resolved_at) == HEALS
     assert (row.group_id, row.topic, row.partitions, row.severity) == (None, CUT, [0], "critical")
-    assert json.loads(row.evidence)["groups"] == [CUT]
+    evidence = json.loads(row.evidence)
+    assert (evidence["groups"], evidence["commits_cut_off"]) == ([CUT], 1)
+    assert row.summary.startswith("The log of 1 partition ends or was cut off before commits of 1 group")
 
 
 def test_commits_of_a_group_without_members_are_found_until_one_is_back(findings: dict[tuple[str, int], Row]) -> None:

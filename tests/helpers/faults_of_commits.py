@@ -23,7 +23,7 @@ class CommitBeyondEnd(Scenario):
             broker.commit(self.group, self.topic, end)
 
     def expected(self) -> Iterable[Expected]:
-        evidence = {"groups": [self.group], "worst_partition": 0}
+        evidence = {"groups": [self.group], "worst_partition": 0, "commits_never_within": 1}
         yield Expected("truncated_log", self.begins, self.ends, evidence, topic=self.topic, severity="critical")
 
 

@@ -140,7 +140,10 @@ def _judged(seen: dict[str, Any], memory: Ints, settings: StatusConfig) -> Judge
 
 def _since(judged: Judged, status: Ints, before: _State) -> Ints:
     began = begins(judged, status)
-    goes_on = (status == before.status) & (before.since_ms != NONE)
+    # A commit that is beyond the end was unknown before for another reason, if at all: see `truncated_log`.
+    was_beyond = before.memory[:, Memory.place("beyond_end")] != NONE
+    is_just_beyond = judged.seen.is_new & (judged.memory.beyond_end != NONE) & ~was_beyond
+    goes_on = (status == before.status) & (before.since_ms != NONE) & ~is_just_beyond
     return np.where(began != NONE, began, np.where(goes_on, before.since_ms, judged.seen.at_ms))
 
 

@@ -79,6 +79,28 @@ def known(row: Row) -> Row:
     return {name: row[name] for name in OF_KNOWN} | {"part": KNOWN_ROWS}
 
 
+@pytest.mark.parametrize(
+    ("steps", "was_within"),
+    [
+        pytest.param([(5, 10), (5, 10), (5, 3), (5, 3)], True, id="the log was cut off"),
+        pytest.param([(5, 10), (5, 10), (999, 10), (999, 10)], False, id="the commit is wrong"),
+        pytest.param([(999, 10), (999, 10)], False, id="the commit was wrong from the beginning"),
+    ],
+)
+def test_the_status_of_a_commit_beyond_the_end_began_when_it_was_first_seen_there(
+    steps: list[Step], was_within: bool
+) -> None:
+    """The reader is new, and its status was unknown before, for another reason."""
+    rows = [observation(0, number, step, 1) for number, step in enumerate(steps)]
+    for row, (committed, end) in zip(rows, steps, strict=True):
+        assert committed is not None
+        assert end is not None
+        row["offset_status"] = "beyond_end" if committed > end else "ok"
+    last = judged_together(rows)[-1]
+    assert (last["status"], last["reason"]) == ("unknown", "beyond_end")
+    assert (last["since"] > last["commit_since"]) == was_within
+
+
 def minute_of(at: datetime) -> float:
     return (at.timestamp() * 1_000 - T0) / MINUTE_MS
 
