@@ -37,7 +37,7 @@ from pipeline.derive.log_index import with_the_index
 from pipeline.derive.slo import keep_slo
 from pipeline.derive.status import keep_status
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, refuse_new
-from pipeline.lake.few_rows import MANY_ROWS, expect_rows
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import add_error, compact_newer
 from pipeline.log_segments.source import locate
 from pipeline.tables import (
@@ -115,6 +115,7 @@ def compute_cluster(
 
     `most` is how many snapshots are computed together; if not given, BATCH.
     """
+    lake = lake.for_one_cluster()
     settings = settings or Settings()
     size = most or BATCH
     done, more, singly = 0, True, 0
@@ -173,7 +174,7 @@ def _compute_batch(
     if not batch:
         return 0, False
     rows_due = sum(s.rows for s in batch)
-    expect_rows(lake.spark, rows_due)
+    lake.expect_rows(rows_due)
     ids = [s.snapshot_id for s in batch]
     # Few rows are kept for the five steps that read them; many rows are read again each time.
     seen = backlog.index.watermarks(ids, once=rows_due < MANY_ROWS)

@@ -1,7 +1,7 @@
 """The Delta tables: where they are, and how they are created, read and written, even by several writers at once."""
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, retry_on_conflict
-from pipeline.lake.lake import Clock, Lake, Merged
+from pipeline.lake.lake import Clock, Lake
 from pipeline.lake.predicates import (
     before_day,
     further_back,

@@ -1,6 +1,7 @@
 """Spark settings for queries on few rows, for which code generation and adaptive planning cost more than they save.
 
 A job begins with the settings for few rows. As soon as it finds many rows, it restores the session's own settings.
+Whether the driver reads and writes the rows is decided for each `Lake`: a large cluster must not slow down small ones.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from pyspark.sql import SparkSession
 
@@ -31,6 +32,8 @@ MANY_ROWS = 50_000
 
 _own: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 """Sessions that now have the settings for few rows, and the values that these settings had before."""
+_begun: WeakSet[SparkSession] = WeakSet()
+"""Sessions with a job that has begun with the settings for few rows, even if they have their own settings again."""
 _lock = Lock()
 
 
@@ -50,6 +53,7 @@ def for_few_rows(spark: SparkSession) -> Iterator[None]:
                     own = spark.conf.get(name) or ""
                     spark.conf.set(name, value)
                     _own[spark][name] = own
+                _begun.add(spark)
             except SPARK_ERRORS as exc:
                 log.debug("the session keeps its settings: %s", exc)
                 _put_back(spark)
@@ -57,12 +61,13 @@ def for_few_rows(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         with _lock:
+            _begun.discard(spark)
             _put_back(spark)
 
 
 def expects_few(spark: SparkSession) -> bool:
-    """Whether a job of this session expects few rows, as far as it knows."""
-    return bool(_own.get(spark))
+    """Whether a job of this session expects few rows of a cluster of which it knows nothing yet."""
+    return spark in _begun
 
 
 def expect_rows(spark: SparkSession, rows: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
@@ -22,10 +22,10 @@ from pipeline.common.arrow_udf import OfRows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import NotForDriverError, arrow_rows
 from pipeline.lake.few_or_many import FewOrMany
-from pipeline.lake.few_rows import MANY_ROWS, expects_few
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
-from pipeline.lake.merge import merge_statement, temporary_view
+from pipeline.lake.merge import Merged, merge_statement, temporary_view
 from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots
 from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
@@ -33,13 +33,6 @@ from pipeline.tables import Table
 
 Clock = Callable[[], datetime]
 """Returns the current time. It is a parameter, so that tests and reruns can choose the time."""
-
-
-class Merged(NamedTuple):
-    """How many rows a MERGE has inserted and updated."""
-
-    inserted: int
-    updated: int
 
 
 class Lake(LakeTables):
@@ -59,6 +52,10 @@ class Lake(LakeTables):
         `may_write` is called before each try, and raises if the right is lost.
         """
         return Lake(self.spark, self._config, may_write)
+
+    def for_one_cluster(self) -> Lake:
+        """The same lake, for a cluster whose rows may be many while those of others are few."""
+        return Lake(self.spark, self._config, self._may_write)
 
     def read(self, table: Table) -> DataFrame:
         """All rows of a table with the columns of its schema, lazily. Callers filter by cluster and date."""
@@ -109,7 +106,7 @@ class Lake(LakeTables):
         """The rows as the driver reads them; None if it cannot, or if they are many."""
         with suppress(NotForDriverError):
             if self._driver:
-                return self._driver.read(table, where, names, are_few=expects_few(self.spark))
+                return self._driver.read(table, where, names, are_few=self._expects_few)
         return None
 
     def replace(self, table: Table, rows: DataFrame | FewOrMany, where: str, most: int | None = None) -> None:
@@ -147,7 +144,7 @@ class Lake(LakeTables):
         def aligned() -> DataFrame:
             return rows().select(*stored_columns(table))
 
-        are_few = expects_few(self.spark) if most is None else most < MANY_ROWS
+        are_few = self._expects_few if most is None else most < MANY_ROWS
         if self._driver and are_few:
             found = aligned().toArrow()  # only once, because a source may return other rows the second time
             self._replace(table, lambda: FewOrMany(found).frame(self.spark, table.stored), where, found)
@@ -199,7 +196,7 @@ class Lake(LakeTables):
         that is used often takes seconds.
         """
         try:
-            if self._driver and expects_few(self.spark):
+            if self._driver and self._expects_few:
                 return FewOrMany(rows.toArrow()).frame(self.spark, rows.schema)
             return rows.localCheckpoint()
         except FAILURES:  # serverless compute has no checkpoints
@@ -207,7 +204,7 @@ class Lake(LakeTables):
 
     def few_or_many(self, rows: DataFrame) -> FewOrMany:
         """The rows, computed immediately if the job expects few."""
-        return FewOrMany(rows.toArrow() if self._driver and expects_few(self.spark) else rows)
+        return FewOrMany(rows.toArrow() if self._driver and self._expects_few else rows)
 
     def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> FewOrMany:
         """What a function makes of rows, of some of them at a time; like the rows of `computed`, only once."""

@@ -15,6 +15,7 @@ from pipeline.common.columns import columns_of
 from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables
+from pipeline.lake.few_rows import MANY_ROWS, expect_rows, expects_few
 from pipeline.lake.stores import is_known
 from pipeline.tables import SNAPSHOT_AT, Table
 
@@ -28,11 +29,24 @@ class LakeTables:
         self.spark = spark
         self._config = config
         self._may_write = may_write
+        self._has_many = False
 
     @cached_property
     def _driver(self) -> DriverTables | None:
         """The same tables, if the driver can read and write them without Spark; else None."""
         return driver_tables(self.spark, self._config.root, self._may_write)
+
+    def expect_rows(self, rows: int) -> None:
+        """Announces how many rows the next queries read. If these are many, Spark reads and writes them from now on.
+
+        Another object for the same lake still expects few, as long as it is not told otherwise.
+        """
+        self._has_many |= rows >= MANY_ROWS
+        expect_rows(self.spark, rows)
+
+    @property
+    def _expects_few(self) -> bool:
+        return expects_few(self.spark) and not self._has_many
 
     def identifier(self, table: Table) -> str:
         """The table's name in SQL."""

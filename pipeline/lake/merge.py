@@ -1,16 +1,23 @@
-"""How Spark merges a few rows into a table: the statement, and the view that has the rows."""
+"""How a few rows are merged into a table: the numbers, and Spark's statement and the view that has the rows."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
 from pipeline.lake.predicates import of_cluster, one_of
 from pipeline.tables import Table
+
+
+class Merged(NamedTuple):
+    """How many rows a MERGE has inserted and updated."""
+
+    inserted: int
+    updated: int
 
 
 def merge_statement(

@@ -20,7 +20,7 @@ from pipeline.common.errors import first_line
 from pipeline.config import RetentionConfig
 from pipeline.derive import JOB, REMOVED, oldest_needed
 from pipeline.lake import FAILURES, Clock, Lake, before_day, of_cluster, one_of
-from pipeline.lake.few_rows import MANY_ROWS, expect_rows
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.maintain.files import Done, tidy
 from pipeline.maintain.rollup import keep_rollup
 from pipeline.tables import (
@@ -81,7 +81,7 @@ def maintain(lake: Lake, retention: RetentionConfig, clusters: Collection[str], 
     Rows that are still needed to compute snapshots without lag, or the next one, are kept however old they are.
     Raises LakeError if a table cannot be read or written.
     """
-    expect_rows(lake.spark, MANY_ROWS)
+    lake.expect_rows(MANY_ROWS)
     now_ms = to_epoch_ms(clock())
     done = Done(_remove_old(lake, retention, now_ms, oldest_needed(lake, clusters)))
     for table in TABLES:

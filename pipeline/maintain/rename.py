@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.identity import ids_in_cluster
 from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import FAILURES, Lake, of_cluster
-from pipeline.lake.few_rows import MANY_ROWS, expect_rows
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import FINDING_HISTORY, FINDINGS, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES, Table
 
 LAST = (FINDINGS, SNAPSHOTS)
@@ -25,7 +25,7 @@ def rename_cluster(lake: Lake, old: str, new: str) -> None:
     Raises LakeError if there is no cluster of the old name, if there is one of the new name, or if a table cannot be
     written.
     """
-    expect_rows(lake.spark, MANY_ROWS)
+    lake.expect_rows(MANY_ROWS)
     if not _has(lake, SNAPSHOTS, old):
         raise LakeError(f"there is no cluster {old} in the lake")
     if _has(lake, SNAPSHOTS, new):

@@ -19,7 +19,6 @@ from pipeline.common.files import redacted
 from pipeline.config import Config
 from pipeline.derive import Settings, compute_cluster
 from pipeline.lake import Clock, Lake, of_snapshots
-from pipeline.lake.few_rows import expect_rows
 from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim, ErrorEntry, Ledger, Summary
 from pipeline.replay.recording import Logged, Recording, nearest
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
@@ -120,7 +119,7 @@ def _land(
 def _frame(lake: Lake, table: Table, rows: Rows) -> DataFrame:
     columns = [f.name for f in table.schema]
     found = [tuple(row.get(name) for name in columns) for row in rows]
-    expect_rows(lake.spark, len(found))
+    lake.expect_rows(len(found))
     return lake.spark.createDataFrame(found, table.schema)
 
 

@@ -11,11 +11,10 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.lake import of_each
-from pipeline.lake.few_rows import expect_rows
 from pipeline.report import data, details, heat, heat_rows, values
 from pipeline.report.details_model import VICTIMS_NAMED, Finding, Forecast, Gauge, Objective, Partition, Verdict
 from pipeline.report.frames import Frames
@@ -64,7 +63,7 @@ def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
     """
     ledger = _ledger(frames)
     first = _of_ledger(frames, ledger)
-    clusters = _clusters(first["clusters"], frames.lag.sparkSession)
+    clusters = _clusters(first["clusters"], frames)
     findings = values.with_silences(map(values.finding, first["findings"]), frames.silences, frames.until(generated_at))
     incident = _incident(findings, frames)
     if not clusters:
@@ -238,7 +237,7 @@ def _newest_lag(frames: Frames) -> DataFrame:
 
 def _newest_lags(frames: Frames) -> dict[str, list[int]]:
     ledger = _ledger(frames)
-    return _newest_with_lag(_clusters(_rows(data.clusters(ledger)), ledger.sparkSession))
+    return _newest_with_lag(_clusters(_rows(data.clusters(ledger)), frames))
 
 
 def _ledger(frames: Frames) -> DataFrame:
@@ -255,9 +254,10 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
-def _clusters(rows: Sequence[dict[str, Any]], spark: SparkSession) -> tuple[Cluster, ...]:
+def _clusters(rows: Sequence[dict[str, Any]], frames: Frames) -> tuple[Cluster, ...]:
     charted = [min(row["snapshots"], _most_instants(row["groups"] or 0)) for row in rows]
-    expect_rows(spark, sum(row["most_rows"] * of_row for row, of_row in zip(rows, charted, strict=True)))
+    if frames.lake:
+        frames.lake.expect_rows(sum(row["most_rows"] * of_row for row, of_row in zip(rows, charted, strict=True)))
     return tuple(values.cluster({name: row[name] for name in row if name != "most_rows"}) for row in rows)
 
 

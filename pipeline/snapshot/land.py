@@ -21,7 +21,6 @@ from pipeline.config import ClusterConfig
 from pipeline.derive.log_index import with_the_index
 from pipeline.kafka.snapshot import KIND, UNPROVEN
 from pipeline.lake import FAILURES, Lake, of_snapshots
-from pipeline.lake.few_rows import expect_rows
 from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions
@@ -75,7 +74,7 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     # positions of clients come first, so that none is beyond the end of its log.
     positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
     staged, read = _staged_cluster(lake, claim, in_time(cluster, until_s), landed)
-    expect_rows(lake.spark, sum(read[table.name].rows for table in BRONZE))
+    lake.expect_rows(sum(read[table.name].rows for table in BRONZE))
     for table in BRONZE:
         _land_table(lake, claim, table, staged, landed, read[table.name].rows)
         if landed.counts[table.name]["rows"] != read[table.name].rows:
