@@ -36,6 +36,7 @@ class Claim:
     run_id: str
     started_at: datetime
     is_takeover: bool = False
+    schedule_ms: int = 1000
 
     def __str__(self) -> str:
         """The snapshot, as the log names it."""

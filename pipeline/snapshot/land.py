@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 SOURCE = "kafka_snapshot"
 STAGES = 7
-"""The number of staging areas that a cluster's snapshots use in turn. It is prime, so usual schedules use them all."""
+"""The number of staging areas that a cluster's snapshots use in turn, so that a late run does not meet the next one."""
 STAGED_OVER = "another run has staged its rows where this one had: does another run take snapshots of this cluster?"
 
 
@@ -119,8 +119,17 @@ def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
     without this column, replaced rows could look like an empty cluster.
     """
     run = F.lit(claim.run_id)
-    area = f"{name}_{claim.cluster}_{claim.snapshot_id // 1000 % STAGES}"
-    return lake.stage(area, rows.withColumn("run_id", run)).withColumn("is_others", F.col("run_id") != run)
+    return lake.stage(staging_area(name, claim), rows.withColumn("run_id", run)).withColumn(
+        "is_others", F.col("run_id") != run
+    )
+
+
+def staging_area(name: str, claim: Claim) -> str:
+    """Where a snapshot's rows are staged. Snapshots at STAGES successive instants of the schedule use different areas.
+
+    The instants are counted, not the seconds: of a schedule of 7 s or 7 minutes, all snapshots would use the same area.
+    """
+    return f"{name}_{claim.cluster}_{claim.snapshot_id // claim.schedule_ms % STAGES}"
 
 
 def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:

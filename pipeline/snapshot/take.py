@@ -122,7 +122,7 @@ def take_snapshot(
 ) -> SnapshotOutcome:
     """Claims a snapshot, lands it and finishes it. After a failure, the ledger row and the outcome have the error."""
     ledger = Ledger(lake, config.snapshot, clock)
-    claim = Claim(cluster, snapshot_id, run_id=uuid.uuid4().hex, started_at=clock())
+    claim = Claim(cluster, snapshot_id, uuid.uuid4().hex, started_at=clock(), schedule_ms=config.snapshot.schedule_ms)
     try:
         with ThreadPoolExecutor(1) as pool:
             # The claim is made meanwhile, because brokers may answer late or not at all.

@@ -224,3 +224,14 @@ def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spar
         with pytest.raises(LakeError, match="lost the claim"):
             old.result(60)
     assert [r["group_id"] for r in lake.read_where(COMMITTED_OFFSETS, where).collect()] == ["new owner"]
+
+
+@pytest.mark.parametrize("schedule_s", [1, 7, 35, 60, 7 * 60, 49 * 60, 3600, 7 * 24 * 3600])
+def test_seven_successive_snapshots_of_any_schedule_use_seven_staging_areas(schedule_s: int) -> None:
+    schedule_ms = 1000 * schedule_s
+    first = T0_MS - T0_MS % schedule_ms
+    claims = [
+        Claim("east", first + number * schedule_ms, "run", T0, schedule_ms=schedule_ms)
+        for number in range(landing.STAGES)
+    ]
+    assert len({landing.staging_area("kafka", claim) for claim in claims}) == landing.STAGES
