@@ -1,6 +1,5 @@
 """The queries of docs/queries.md in Spark and in DuckDB, and the page's Python code on a lake."""
 
-import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,11 @@ from pipeline.tables import (
     SNAPSHOTS,
 )
 from tests.conftest import ROOT
-from tests.helpers.both_engines import Found, Rows, ask_both, queries_of, values
+from tests.helpers.both_engines import Found, Rows, ask_both, code_of, queries_of, values
 from tests.helpers.reports import MINUTE, frame
 
 QUERIES = queries_of("queries.md")
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "queries.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = code_of("queries.md")
 TUESDAY = datetime(2026, 3, 3, 12, tzinfo=UTC)
 
 

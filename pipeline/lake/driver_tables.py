@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
@@ -26,6 +26,7 @@ from pipeline.common.epoch import utc
 from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
+from pipeline.lake.delta_rs import arrow_schema, delete_rows, merge_rows, query_rows, replace_rows, select_rows
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
@@ -87,11 +88,11 @@ class DriverTables:
         with _errors(table):
             found = self._open(table)
             if not are_few:
-                (count,) = _selected(found, f"count(*) FROM rows WHERE {for_datafusion(where)}")[0].to_pylist()
+                (count,) = select_rows(found, f"count(*) FROM rows WHERE {for_datafusion(where)}")[0].to_pylist()
                 if count >= MANY_ROWS:
                     return None
-            rows = _selected(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {MANY_ROWS}")
-            return rows.cast(_schema(found, names)) if rows.num_rows < MANY_ROWS else None
+            rows = select_rows(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {MANY_ROWS}")
+            return rows.cast(arrow_schema(found, names)) if rows.num_rows < MANY_ROWS else None
 
     def query(self, text: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
         """The rows of a query, in which the tables have their own names."""
@@ -100,7 +101,7 @@ class DriverTables:
             with _errors(table):
                 asked.register(table.name, self._open(table))
         with _errors(tables[0]):
-            found: list[dict[str, Any]] = _rows(asked, for_datafusion(text)).to_pylist()
+            found: list[dict[str, Any]] = query_rows(asked, for_datafusion(text)).to_pylist()
         return found
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
@@ -109,13 +110,13 @@ class DriverTables:
             at_ms = rows["snapshot_id"].cast(pa.timestamp("ms", "UTC"))
             rows = rows.append_column(SNAPSHOT_AT.name, at_ms.cast(pa.timestamp("us", "UTC")))
         with self._committing(table) as found:
-            write_deltalake(found, _fitting(rows, found), mode="overwrite", predicate=for_datafusion(where))
+            replace_rows(found, rows, for_datafusion(where))
             _compact(found, table, rows)
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, none if there are no such rows."""
         with self._committing(table) as found:
-            found.delete(for_datafusion(where))
+            delete_rows(found, for_datafusion(where))
 
     def vacuum(self, table: Table) -> int:
         """Deletes files that no version of the last week, or of the table's own longer retention, needs."""
@@ -129,23 +130,10 @@ class DriverTables:
 
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
         """Inserts the rows whose key is absent, and updates the others if `update_if` holds; returns both numbers."""
-        # Null-safe only if there is a NULL, because such a comparison reads every file of the cluster.
-        equals = {column: "IS NOT DISTINCT FROM" if rows[column].null_count else "=" for column in table.key}
-        on = " AND ".join(f"(t.{column} {equal} s.{column})" for column, equal in equals.items())
         with self._committing(table) as found:
-            values = {f'"{column}"': f's."{column}"' for column in rows.column_names}  # a user may have added others
-            merger = found.merge(
-                rows.cast(_schema(found, rows.column_names)),
-                f"t.{of_cluster(cluster)} AND {on}",
-                source_alias="s",
-                target_alias="t",
-                streamed_exec=False,  # so that the source's smallest and greatest values limit which files are read
-            ).when_not_matched_insert(values)
-            if update_if:
-                merger = merger.when_matched_update(values, for_datafusion(update_if))
-            done = merger.execute()
+            counts = merge_rows(found, table.key, rows, cluster, update_if)
             _compact(found, table, rows)
-            return done["num_target_rows_inserted"], done["num_target_rows_updated"]
+            return counts
 
     def staged(self, name: str) -> pa.Table | None:
         """Rows that Spark has staged as Parquet; None if there are MANY_ROWS or more."""
@@ -206,8 +194,7 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
             where = _small_files(found, cluster)
             if where is not None:
                 # Not `optimize.compact`: if two jobs call it at once, both add the rows (delta-rs 1.6).
-                joined = _selected(found, f"* FROM rows WHERE {where}")
-                write_deltalake(found, joined, mode="overwrite", predicate=where)
+                replace_rows(found, select_rows(found, f"* FROM rows WHERE {where}"), where)
         except CommitFailedError:  # another writer has committed meanwhile, and will join the files
             pass
         except (DeltaError, pa.ArrowException, OSError) as exc:  # the rows themselves are already written
@@ -229,14 +216,6 @@ def _small_files(found: DeltaTable, cluster: str) -> str | None:
         return None
     oldest = [f.get("min.snapshot_id") for f in small]
     return of_cluster(cluster) + ("" if None in oldest else f" AND snapshot_id >= {min(oldest)}")
-
-
-def _selected(found: DeltaTable, what: str) -> pa.Table:
-    return _rows(QueryBuilder().register("rows", found), f"SELECT {what}")
-
-
-def _rows(asked: QueryBuilder, text: str) -> pa.Table:
-    return pa.RecordBatchReader.from_stream(asked.execute(text)).read_all()
 
 
 def driver_tables(
@@ -277,19 +256,3 @@ def _arrow_value(value: Any, of: DataType) -> Any:
 
 def _delta_schema(table: Table) -> Schema:
     return Schema.from_json(table.stored.json())
-
-
-def _schema(found: DeltaTable, columns: Sequence[str]) -> pa.Schema:
-    schema = pa.schema(found.schema().to_arrow())
-    return pa.schema([schema.field(name) for name in columns])
-
-
-def _fitting(rows: pa.Table, found: DeltaTable) -> pa.Table:
-    """The rows with the columns of the table; columns that a user has added are NULL."""
-    schema = pa.schema(found.schema().to_arrow())
-    if lacking := [name for name in rows.column_names if name not in schema.names]:
-        raise LakeError(f"the table has no column {', '.join(lacking)}")
-    for column in schema:
-        if column.name not in rows.column_names:
-            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    return rows.select(schema.names).cast(schema)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 from pipeline.common.columns import columns_of
 from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
+from pipeline.lake.delta_rs import records_views
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables
 from pipeline.lake.few_rows import MANY_ROWS, expect_rows, expects_few
 from pipeline.lake.stores import is_known
@@ -94,6 +96,10 @@ class LakeTables:
             with suppress(NotForDriverError):
                 return retry_on_conflict(partial(by_driver, self._driver))
         return retry_on_conflict(checked)
+
+    def record_views(self, files: Iterable[str]) -> bool:
+        """Whether one of a table's `files` has texts that pyarrow cannot compare: only delta-rs has written such."""
+        return self._driver is not None and any(records_views(unquote(urlsplit(file).path)) for file in files)
 
 
 def stored_columns(table: Table) -> list[Column]:

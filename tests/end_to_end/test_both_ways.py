@@ -1,94 +1,121 @@
 """Runs on a quiet cluster give equal tables, whether the driver reads and writes its few rows, or Spark does."""
 
-import json
-from collections.abc import Iterator
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import report, run, schedule
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, lake_tables
 from pipeline.tables import TABLES
+from tests.conftest import ROOT
+from tests.helpers.arrow_types import odd_types
+from tests.helpers.both_engines import code_of, queries_of
+from tests.helpers.contents import contents
 from tests.helpers.quiet import seed, write_config
-from tests.helpers.rows import WHO_AND_WHEN
 
 PREFIX = "both"
-RUNS = 3
+FIRST = datetime.now(UTC).replace(minute=59, second=0, microsecond=0) - timedelta(hours=1)
+INSTANTS = [FIRST + timedelta(minutes=minute) for minute in range(3)]
 """The second run is in the next hour."""
-VARYING = WHO_AND_WHEN | {
-    "seen_at",
-    "requests",
-    # The columns that depend on when it was read.
-    "consumer_lag_ms",
-    "time_error_ms",
-    "age_error_ms",
-    "reuse_bytes",
-    "reuse_error_bytes",
-    "reuse_method",
-    "points",
-    "ruler",
-    "since",
-    "waiting_since",
-    "members_seen_at",
-    "commit_since",
-    "remembered",
-}
+WAYS = ("by_driver", "by_spark")
 
 
-def instants() -> Iterator[datetime]:
-    first = datetime.now(UTC).replace(minute=59, second=0, microsecond=0) - timedelta(hours=1)
-    return (first + timedelta(minutes=minute) for minute in range(RUNS))
+@dataclass(frozen=True)
+class Made:
+    """What the runs of one way have left: the folder of the lake, the contents of its tables, a report's size."""
+
+    root: Path
+    tables: dict[str, list[str]]
+    page_bytes: int
 
 
-def contents(lake: Lake) -> dict[str, list[str]]:
-    found = {}
-    for table in TABLES:
-        rows = lake.read_all(table)
-        if table.name == "lag_histograms":
-            rows = rows.where("measure NOT LIKE '%_ms' AND measure <> 'reuse_bytes'")
-        if table.name == "forecasts":
-            rows = rows.drop("reason")  # what minutes of history show; on a busy machine, Spark's runs take minutes
-        found[table.name] = sorted(
-            json.dumps(_without_times(row.asDict(recursive=True)), sort_keys=True, default=str)
-            for row in rows.drop(*VARYING).collect()
-        )
-    return found
-
-
-def _without_times(row: dict[str, Any]) -> dict[str, Any]:
-    """The row; its evidence has no `since`, which depends on when commits were read."""
-    if row.get("evidence"):
-        row["evidence"] = {name: value for name, value in json.loads(row["evidence"]).items() if name != "since"}
-    return row
-
-
-def test_driver_and_spark_give_equal_tables(
-    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def quiet(kafka: EmbeddedKafka) -> EmbeddedKafka:
     seed(kafka, PREFIX)
-    pages, tables = [], []
-    for way in ("driver", "spark"):
-        folder = tmp_path / way
-        folder.mkdir()
-        if way == "spark":
-            monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
-        file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
-        for at in instants():
-            monkeypatch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))
+    return kafka
+
+
+@pytest.fixture(scope="module")
+def by_driver(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = made_by_runs(spark, quiet, tmp_path_factory.mktemp("driver"))
+    assert Lake(spark, LakeConfig(root=str(made.root)))._driver
+    return made
+
+
+@pytest.fixture(scope="module")
+def by_spark(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lake_tables, "driver_tables", lambda *_: None)
+        return made_by_runs(spark, quiet, tmp_path_factory.mktemp("spark"))
+
+
+def made_by_runs(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Made:
+    file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
+    with pytest.MonkeyPatch.context() as patch:
+        for at in INSTANTS:
+            patch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))
             arguments = ["--config", str(file), "--output", str(folder / "report.html"), "--fail-on", "partial"]
             assert run.main([*arguments, "--at", at.isoformat()]) == 0
-        lake = Lake(spark, LakeConfig(root=str(folder / "lake")))
-        assert (lake._driver is None) is (way == "spark")
-        tables.append(contents(lake))
-        page = folder / "report.json"
-        assert report.main(["--config", str(file), "--output", str(page), "--format", "json"]) == 0
-        pages.append(page.stat().st_size)
-    assert tables[0] == tables[1]
+    page = folder / "report.json"
+    assert report.main(["--config", str(file), "--output", str(page), "--format", "json"]) == 0
+    lake = Lake(spark, LakeConfig(root=str(folder / "lake")))
+    return Made(folder / "lake", contents(lake), page.stat().st_size)
+
+
+def test_driver_and_spark_give_equal_tables(by_driver: Made, by_spark: Made) -> None:
+    assert by_driver.tables == by_spark.tables
     filled = ("snapshots", "computed", "lag", "group_status", "partition_status", "log_index", "lag_histograms")
-    assert all(tables[0][name] for name in filled)
-    assert abs(pages[0] - pages[1]) < 0.05 * pages[1]
+    assert all(by_driver.tables[name] for name in filled)
+    assert abs(by_driver.page_bytes - by_spark.page_bytes) < 0.05 * by_spark.page_bytes
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_file_that_a_run_has_written_has_texts_of_the_plain_type(
+    request: pytest.FixtureRequest, way: str
+) -> None:
+    assert odd_types(request.getfixturevalue(way).root) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pandas_and_duckdb_can_filter_each_text_that_a_run_has_written(
+    request: pytest.FixtureRequest, way: str
+) -> None:
+    """By a value that is there: files without it, by what Delta knows of them, would not be opened."""
+    filtered = set()
+    for table in TABLES:
+        found = DeltaTable(request.getfixturevalue(way).root / table.name)
+        stored = found.to_pyarrow_table()
+        texts = [field.name for field in table.schema if isinstance(field.dataType, StringType)]
+        known = {name: stored[name].drop_null() for name in texts}
+        for name, value in ((name, values[0].as_py()) for name, values in known.items() if len(values)):
+            assert len(found.to_pandas(filters=[(name, "=", value)], columns=[name]))
+            duck = duckdb.connect().register("found", found.to_pyarrow_dataset())
+            assert duck.execute(f'SELECT count(*) FROM found WHERE "{name}" = ?', [value]).fetchall() != [(0,)]
+            filtered.add(table.name)
+    assert {"snapshots", "findings", "lag", "group_status", "computed"} <= filtered
+
+
+def test_each_query_and_snippet_of_the_docs_runs_on_the_lake_of_a_run(by_driver: Made, tmp_path: Path) -> None:
+    """What they find is tested with rows of their own; here, that each engine can read what a run has written."""
+    places = {"/lake": str(by_driver.root), "/var/lib/node_exporter": str(tmp_path)}
+    pages = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+    queries = queries_of(*pages)
+    names: dict[str, Any] = {}
+    for page in pages:
+        for block in code_of(page):
+            exec(re.sub("|".join(places), lambda place: places[place[0]], block), names)
+    assert {"spark", "duck", "tuesday", "registry"} <= names.keys(), "each engine's code is among them"
+    assert {"lost", "losing", "owners"} <= queries.keys()
+    for name, query in queries.items():
+        in_spark = names["spark"].sql(query).toPandas()
+        assert [*in_spark.columns] == [*names["duck"].sql(query).df().columns], name

@@ -25,6 +25,12 @@ def queries_of(*pages: str) -> dict[str, str]:
     return dict(re.findall(r"```sql\n-- (\w+)\n(.*?)```", text, re.DOTALL))
 
 
+def code_of(page: str) -> list[str]:
+    """The blocks of Python on a page of docs/, without files that it shows."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL)
+    return [block for block in blocks if not block.startswith("--8<--")]
+
+
 def with_views(spark: SparkSession, rows: Rows) -> duckdb.DuckDBPyConnection:
     """Makes each table a temporary view in Spark, and a view of the same name in the DuckDB that is returned."""
     duck = duckdb.connect()
