@@ -1,12 +1,16 @@
 package laglake
 
 import java.io.{File, FileNotFoundException, IOException}
+import java.net.URI
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{FileAlreadyExistsException, Files, Path => NioPath, StandardCopyOption}
+import java.nio.file.StandardOpenOption.{CREATE_NEW, READ, WRITE}
 import java.util.{Iterator => JavaIterator, UUID}
 
 import scala.jdk.CollectionConverters._
-import scala.util.Try
+import scala.util.{Try, Using}
 
 import io.delta.storage.LocalLogStore
 import org.apache.hadoop.conf.Configuration
@@ -18,6 +22,10 @@ import org.apache.hadoop.fs.Path
   * a version, one succeeds, and nobody sees a part of it. delta-rs does the same, so it may write to the same tables.
   * Delta's own log store looks whether the file is there and then renames another to it, which loses commits if another
   * process does so at the same time.
+  *
+  * When a commit returns, it is on the disk, and so are the files that it adds: they are synced before the version has
+  * its name, and the folder of the log after that. Otherwise a version could be an empty file after a power failure, and
+  * the table unreadable until somebody removes that file.
   */
 class FolderLogStore(hadoopConf: Configuration) extends LocalLogStore(hadoopConf) {
   import FolderLogStore._
@@ -30,15 +38,37 @@ class FolderLogStore(hadoopConf: Configuration) extends LocalLogStore(hadoopConf
     val file = new File(path.toUri.getPath).toPath
     if (!Files.isDirectory(file.getParent)) throw new FileNotFoundException(s"${file.getParent}: there is no such folder")
     val unfinished = file.resolveSibling(s".${file.getFileName}.${UUID.randomUUID()}.tmp")
+    val lines = actions.asScala.toSeq
     try {
-      Files.write(unfinished, actions.asScala.map(_ + "\n").mkString.getBytes(UTF_8))
+      lines.flatMap(addedFile(file, _)).foreach(sync)
+      writeSynced(unfinished, lines.map(_ + "\n").mkString.getBytes(UTF_8))
       if (overwrite) replace(unfinished, file) // not a commit: `_last_checkpoint`
       else link(unfinished, file)
+      // The commit is made: if a network file system cannot sync a folder, that must not look like a failed commit.
+      Try(sync(file.getParent))
     } finally Files.deleteIfExists(unfinished)
   }
 }
 
 object FolderLogStore {
+  private val Added = """(?s)\{"add":\{"path":"([^"\\]+)".*""".r
+
+  /** The file that an action of a commit adds to the table. */
+  private def addedFile(commit: NioPath, action: String): Option[NioPath] = action match {
+    case Added(name) => Some(commit.getParent.resolveSibling(new URI(name).getPath)).filter(Files.exists(_))
+    case _ => None
+  }
+
+  private def writeSynced(file: NioPath, bytes: Array[Byte]): Unit =
+    Using.resource(FileChannel.open(file, CREATE_NEW, WRITE)) { channel =>
+      val left = ByteBuffer.wrap(bytes)
+      while (left.hasRemaining) channel.write(left)
+      channel.force(true)
+    }
+
+  /** Wait until a file, or the names in a folder, are on the disk. */
+  private def sync(place: NioPath): Unit = Using.resource(FileChannel.open(place, READ))(_.force(true))
+
   /** Give the file its second name, or throw FileAlreadyExistsException if another file has it. */
   private def link(unfinished: NioPath, file: NioPath): Unit =
     try Files.createLink(file, unfinished)

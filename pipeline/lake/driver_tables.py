@@ -27,6 +27,7 @@ from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.delta_rs import arrow_schema, delete_rows, merge_rows, query_rows, replace_rows, select_rows
+from pipeline.lake.durable import sync_versions
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
@@ -151,8 +152,10 @@ class DriverTables:
     def _committing(self, table: Table) -> Iterator[DeltaTable]:
         with _errors(table):
             found = self._open(table)
+            before = found.version()
             self._may_write()  # after opening, so that a commit in between is a conflict
             yield found
+            sync_versions(self._root / table.name, range(before + 1, found.version() + 1))
             # delta-rs may have rewritten `_last_checkpoint`, and this is Spark's checksum of that file. If the two do
             # not agree, Spark retries for three seconds in all, as if the file were still being written.
             (self._root / table.name / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)

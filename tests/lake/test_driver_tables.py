@@ -1,5 +1,6 @@
 """Few rows that the driver reads and writes without Spark: the tables are the same as with Spark."""
 
+import os
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -213,3 +214,24 @@ def test_whatever_the_driver_writes_has_texts_of_the_plain_type(
     by_driver.replace_rows(table, rows[1:2], of_snapshots("east", [ID + 1]))
     assert found(by_driver.read(table)) == found(by_driver.rows(table, rows))
     assert odd_types(tmp_path / "lake") == []
+
+
+def test_what_the_driver_has_committed_is_on_the_disk(
+    by_driver: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real, synced = os.fsync, []
+
+    def recorded(opened: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{opened}").readlink())
+        real(opened)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr("pipeline.lake.driver_tables.MOST_FILES", 1)
+    rows = [with_values(COMPUTED, full_row(COMPUTED), snapshot_id=ID + n) for n in range(2)]
+    for n, row in enumerate(rows):
+        by_driver.replace_rows(COMPUTED, [row], of_snapshots("east", [ID + n]))
+    table = tmp_path / "lake" / "computed"
+    versions = [table / "_delta_log" / f"{version:020}.json" for version in (1, 2, 3)]
+    assert [place for place in synced if place.suffix == ".json"] == versions, "the last one joins the files"
+    assert {place for place in synced if place.suffix == ".parquet"} == {*table.rglob("cluster=*/*.parquet")}
+    assert synced[-1] == table / "_delta_log"

@@ -2,7 +2,9 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -85,3 +87,37 @@ def test_what_is_no_commit_is_replaced_with_the_checksum_of_hadoop(spark: SparkS
 
 def test_a_commit_into_a_folder_that_is_gone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     assert "FileNotFoundException" in _commit(spark, tmp_path / "gone" / "0.json", "new")
+
+
+def test_a_commit_and_the_files_that_it_adds_are_on_the_disk_before_the_version_has_its_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "table" / "_delta_log"
+    data = log.parent / "cluster=a%20b" / "part-0.parquet"
+    for folder in (log, data.parent):
+        folder.mkdir(parents=True)
+    data.write_bytes(b"rows")
+    added = '{"add":{"path":"cluster=a%2520b/part-0.parquet","stats":"{\\"max\\":\\"\u2028\\"}"}}'
+    synced = _synced(spark, tmp_path / "jfr", lambda: _commit(spark, log / "0.json", added))
+    assert (log / "0.json").read_text() == f"{added}\n"
+    assert [place.name for place in synced[:1]] == [data.name]
+    assert synced[1].name.startswith(".0.json."), "while it has no name yet"
+    assert synced[2:] == [log]
+    replaced = _synced(spark, tmp_path / "jfr", lambda: _commit(spark, log / "_last_checkpoint", "{}", overwrite=True))
+    assert [place.name.partition(".json.")[0][:17] for place in replaced] == ["._last_checkpoint", "_delta_log"]
+
+
+def _synced(spark: SparkSession, recorded: Path, action: Callable[[], str]) -> list[Path]:
+    """What Java's own recorder says the JVM has synced meanwhile, in order."""
+    flight: Any = spark._jvm.jdk.jfr  # type: ignore[union-attr]
+    recording = flight.Recording()
+    recording.enable("jdk.FileForce").withoutThreshold()
+    recording.start()
+    assert action() == "written"
+    recording.stop()
+    file = spark._jvm.java.nio.file.Path.of(str(recorded), spark.sparkContext._gateway.new_array(spark._jvm.String, 0))  # type: ignore[union-attr]
+    recording.dump(file)
+    events = sorted(
+        flight.consumer.RecordingFile.readAllEvents(file), key=lambda event: event.getStartTime().toString()
+    )
+    return [Path(event.getString("path")) for event in events]
