@@ -1,7 +1,7 @@
 """The names of clients and topics as brokers know them, in place of names that agents have changed.
 
-The metrics of a Java consumer before Kafka 4.1 have `_` for each `.` in a topic's name. Kafka refuses two topics whose
-names differ only in these characters, so it is certain which topic is meant.
+The metrics of a Java consumer before Kafka 4.1 have `_` for each `.` in a topic's name (KIP-1109). Kafka refuses two
+topics whose names differ only in these characters, so it is certain which topic is meant.
 
 If a rule of jmx_exporter makes a client.id part of a metric's name, only its letters, digits and `_` are left. The
 member is meant whose client.id looks like this without the other characters, if there is only one. A name that no
