@@ -59,7 +59,8 @@ class TestCollect:
         rows += [lag_row(1, group, 0, **most | unread) for group in ("one", "another")]
         found = collect(Frames(frame(spark, SNAPSHOTS, snapshot(0), snapshot(1)), frame(spark, LAG, *rows)), NOW, "t")
         groups = {g.group_id: g for g in found.groups}
-        assert (groups["absurd"].consumer_lag, groups["absurd"].max_consumer_lag) == (None, lag)
+        assert (groups["absurd"].consumer_lag, groups["absurd"].max_consumer_lag) == (0, lag)
+        assert groups["absurd"].transaction_lag is None
         assert groups["deleted"].unread_offsets is None
         assert groups["unread"].not_committed_offsets is None
         assert groups["one"].not_committed_offsets == 2**62
