@@ -134,12 +134,40 @@ for jar in "$SPARK_HOME"/jars/spark-core_*.jar; do
   fi
 done
 
+value_of() { # value_of NUMBER: of an option of spark-submit, written as `--option value` or `--option=value`
+  if [[ ${spark_options[$1]} == *=* ]]; then echo "${spark_options[$1]#*=}"; else echo "${spark_options[$1 + 1]:-}"; fi
+}
+# What spark-submit will take for the master: its option, --conf, or the file of its settings; empty if none names it.
+master() {
+  local file=${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-defaults.conf option= conf= i
+  for ((i = 0; i < ${#spark_options[@]}; i++)); do
+    case ${spark_options[i]}=${spark_options[i + 1]:-} in
+      --master=*) option=$(value_of "$i") ;;
+      --conf=spark.master=* | -c=spark.master=*) conf=$(value_of "$i") conf=${conf#spark.master=} ;;
+      --properties-file=*) file=$(value_of "$i") ;;
+    esac
+  done
+  if [[ -z $option$conf && -r $file ]]; then
+    conf=$(sed -n 's/^[[:space:]]*spark\.master[[:space:]=:]*//p' "$file" | tail -n 1)
+  fi
+  echo "${option:-$conf}"
+}
+
 # spark-submit takes the last of an option: lists that both sides have are joined.
 py_files=$package
 log_stores=$root/build/laglake-log-stores.jar
 jars=
 if [[ -e $log_stores ]] && ! compgen -G "$SPARK_HOME/jars/laglake-log-stores.jar" >/dev/null; then
   jars=$log_stores
+fi
+# Executors that this machine starts have its jars, and YARN sends them its own. Those of a standalone or Kubernetes
+# cluster have the jars of their own Spark: without Delta's they fail with a ClassCastException that names nothing.
+if [[ ! $(master) =~ ^(local|yarn|$) ]]; then
+  for jar in "$SPARK_HOME"/jars/*.jar; do
+    case ${jar##*/} in
+      *delta-* | *unitycatalog-* | laglake-log-stores.jar) jars+=${jars:+,}$jar ;;
+    esac
+  done
 fi
 for ((i = 0; i < ${#spark_options[@]}; i++)); do
   case ${spark_options[i]} in

@@ -19,7 +19,9 @@ Messages are written for the person who runs a job: they are shown without a tra
 import errno
 import os
 import re
+from pathlib import Path
 from typing import ClassVar
+from urllib.parse import unquote, urlsplit
 
 
 class LaglakeError(Exception):
@@ -100,6 +102,8 @@ def first_line(error: BaseException) -> str:
     full disk, is at their end, and the first line says only that a task has failed.
     """
     text = str(error).strip()
+    if unseen := unseen_by_executors(text):
+        return unseen
     lines = text.splitlines() or [type(error).__name__]
     line = lines[0]
     if line.startswith("An error occurred while calling ") and len(lines) > 1:  # py4j, of a JVM's exception
@@ -117,6 +121,24 @@ def first_line(error: BaseException) -> str:
 def remedy_of(error: OSError) -> str | None:
     """What to do about an error of the operating system that no setting of laglake can prevent; None for others."""
     return _REMEDIES.get(error.errno or 0)
+
+
+_MISSING_LOG = re.compile(
+    r"FILE_NOT_EXIST\][^\n]* file (file:/[^\n]*?)/[^/\n]+/_delta_log/[^/\n]+?\.(?:json|parquet)\b"
+)
+"""The folder of a lake in Spark's message that an executor found no file of a table's log."""
+
+
+def unseen_by_executors(message: str) -> str | None:
+    """What is wrong if an executor lacks a lake that the driver has; None if that is not what Spark's message says."""
+    found = _MISSING_LOG.search(message)
+    folder = unquote(urlsplit(found[1]).path) if found else ""
+    if not folder or not Path(folder).is_dir():
+        return None
+    return (
+        f"{folder}: the driver sees this lake, and an executor does not: with executors on other machines, a lake must "
+        "be where all of them see it, such as an object store, HDFS or a folder that all machines mount"
+    )
 
 
 _VALUE_ERRORS = r"struct\.error|OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"

@@ -79,6 +79,7 @@ class DriverTables:
             except DeltaError:
                 if not DeltaTable.is_deltatable(str(folder)):  # else it exists; another job may have created it
                     raise
+            sync_versions(folder, [0])
 
     def read(self, table: Table, where: str, names: Sequence[str], *, are_few: bool) -> pa.Table | None:
         """Some columns of the rows that satisfy `where`; None if there are MANY_ROWS or more.

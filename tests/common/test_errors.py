@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.common.errors import data_exception, is_data_exception
+from pipeline.common.errors import data_exception, first_line, is_data_exception
 
 
 def overflows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,3 +60,23 @@ def test_an_overflow_in_sql_is_a_data_exception(spark: SparkSession) -> None:
         spark.sql("SELECT 9223372036854775807 + id FROM VALUES (1L) AS t(id)").collect()
     assert is_data_exception(failure.value)
     assert data_exception(failure.value).startswith("[ARITHMETIC_OVERFLOW")
+
+
+NOT_EXIST = (
+    "org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file "
+    "{}/snapshots/_delta_log/00000000000000000000.json. File does not exist. It is possible the underlying files have "
+    "been updated.\nYou can explicitly invalidate the cache …"
+)
+"""What Spark 4.2 said on a standalone cluster whose worker had an empty file system over the folder of the lake."""
+
+
+def test_a_lake_that_only_the_driver_sees_is_named_as_the_cause(tmp_path: Path) -> None:
+    lake = tmp_path / "my lake"
+    failure = PySparkException(NOT_EXIST.format(lake.as_uri().replace("file:///", "file:/")))
+    assert first_line(failure) == NOT_EXIST.splitlines()[0].format(f"file:{tmp_path}/my%20lake"), "the lake is gone"
+    lake.mkdir()
+    assert first_line(failure) == (
+        f"{lake}: the driver sees this lake, and an executor does not: with executors on other machines, a lake must "
+        "be where all of them see it, such as an object store, HDFS or a folder that all machines mount"
+    )
+    assert first_line(PySparkException(NOT_EXIST.format("s3a://bucket/lake"))).startswith("org.apache.spark.")

@@ -222,6 +222,47 @@ def test_with_deltas_jar_in_spark_no_packages_are_resolved(submit: Submit, spark
     assert "--packages" not in submit("run", "--config", "config.toml").stderr
 
 
+DELTAS = (
+    "io.delta_delta-kernel-unitycatalog-4.4.0.jar",
+    "io.delta_delta-spark_4.2_2.13-4.4.0.jar",
+    "io.unitycatalog_unitycatalog-client-0.6.0.jar",
+    "laglake-log-stores.jar",
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "are_sent"),
+    [
+        (["--master=yarn"], False),
+        (["--conf", "spark.executor.cores=2", "--master", "spark://host:7077"], True),
+        (["--conf=spark.master=spark://host:7077"], True),
+        (["--conf", "spark.master=spark://host:7077", "--master", "local"], False),
+        (["--properties-file", "my.conf"], True),
+    ],
+)
+def test_executors_of_another_spark_are_sent_deltas_jars(
+    submit: Submit, spark_home: Path, tmp_path: Path, options: list[str], are_sent: bool
+) -> None:
+    for name in (*DELTAS, "spark-core_2.13-4.2.0.jar"):
+        (spark_home / "jars" / name).touch()
+    (tmp_path / "work" / "my.conf").write_text("spark.executor.cores 2\nspark.master  spark://host:7077\n")
+    given = submit(*options, "--jars", "own.jar", "--", "run", "--config", "config.toml").stderr.splitlines()
+    sent = given[given.index("--jars") + 1].split(",")
+    assert sent == [*(f"{spark_home}/jars/{name}" for name in DELTAS if are_sent), "own.jar"]
+    assert "--packages" not in given
+
+
+def test_executors_of_a_spark_whose_settings_name_a_cluster_are_sent_deltas_jars(
+    submit: Submit, spark_home: Path
+) -> None:
+    (spark_home / "jars" / DELTAS[0]).touch()
+    (spark_home / "conf").mkdir()
+    (spark_home / "conf" / "spark-defaults.conf").write_text("spark.master spark://host:7077\n")
+    given = submit("run", "--config", "config.toml").stderr.splitlines()
+    assert given[given.index("--jars") + 1] == f"{spark_home}/jars/{DELTAS[0]}"
+    assert "--jars" not in submit("--master", "local", "--", "run", "--config", "config.toml").stderr.splitlines()
+
+
 def test_a_python_without_the_dependencies_is_refused(submit: Submit, tools: Path) -> None:
     write_program(tools / "python3", "exit 1")
     ended = submit("run", "--config", "config.toml", PYSPARK_PYTHON=None)
