@@ -70,6 +70,14 @@ class Snapshot(NamedTuple):
         """Whether a group that is not in the snapshot does not exist."""
         return {*self.unread} <= {CLIENT_POSITIONS.name, "lag", WATERMARKS.name}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that brokers know was read. What clients report is no part of it.
+
+        A client's endpoint that is always down would otherwise make every snapshot partial, and no group vanish.
+        """
+        return self.status == COMPLETE or {*self.unread} == {CLIENT_POSITIONS.name}
+
     def expected(self) -> dict[str, int]:
         """How many rows each table that `lag` is computed from must have, by its name.
 
@@ -112,7 +120,7 @@ class Backlog:
         found: dict[int, int] = {}
         complete = None
         for number, (before, snapshot) in enumerate(pairwise(snapshots), 1):
-            complete = before.snapshot_id if before.status == COMPLETE else complete
+            complete = before.snapshot_id if before.is_complete else complete
             oldest = snapshots[max(number - MAX_LOOKBACK, 0)].snapshot_id
             found[snapshot.snapshot_id] = oldest if complete is None else max(complete, oldest)
         return {s.snapshot_id: found.get(s.snapshot_id, s.snapshot_id) for s in self.batch}
@@ -137,7 +145,7 @@ class Backlog:
     @property
     def up_to_complete(self) -> list[int]:
         """The snapshots in `before`, back to the newest complete one, which has every group."""
-        incomplete = list(takewhile(lambda s: s.status != COMPLETE, self.before))
+        incomplete = list(takewhile(lambda s: not s.is_complete, self.before))
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
     @property

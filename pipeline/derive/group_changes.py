@@ -16,7 +16,6 @@ from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_or_many import FewOrMany
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 
 
@@ -29,7 +28,7 @@ def keep_group_changes(lake: Lake, cluster: str, backlog: Backlog) -> None:
     ids, oldest = [*reach], min(reach.values())
     snapshots = [s for s in (*backlog.before, *backlog.batch) if s.snapshot_id >= oldest]
     read = of_snapshots(cluster, [s.snapshot_id for s in snapshots])
-    complete = [s.snapshot_id for s in snapshots if s.status == COMPLETE]
+    complete = [s.snapshot_id for s in snapshots if s.is_complete]
     members, commits = (lake.read_few_or_many(table, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS))
     to_changed = partial(changed_groups, complete=complete, reach=reach)
     changed = lake.computed_once(_looks(lake, members, commits).grouped(GROUP, to_changed, CHANGED))

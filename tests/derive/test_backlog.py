@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -131,6 +131,21 @@ def test_what_could_not_be_read_says_who_can_be_judged(
 ) -> None:
     snapshot = Snapshot(1, "r", "partial", 0, 0, 0, 0, 0, 0, unread)
     assert (snapshot.is_whole, snapshot.lists_all_groups) == (is_whole, lists_all_groups)
+
+
+@pytest.mark.parametrize(
+    ("unread", "is_complete"),
+    [(["client_positions"], True), (["client_positions", "group_members"], False), (["broker"], False), ([], False)],
+)
+def test_a_partial_snapshot_that_only_lacks_what_clients_report_has_all_groups(
+    unread: list[str], is_complete: bool
+) -> None:
+    middle = Snapshot(2, "r", "partial", 0, 0, 0, 0, 0, 0, unread)
+    first, last = (Snapshot(number, "r", "complete", 0, 0, 0, 0, 0, 0) for number in (1, 3))
+    backlog = Backlog([last], [middle, first], cast(Any, None), has_more=False)
+    assert middle.is_complete is is_complete
+    assert backlog.up_to_complete == ([2] if is_complete else [2, 1])
+    assert backlog.reach == {3: 2 if is_complete else 1}
 
 
 def test_what_could_not_be_read_is_in_the_ledger(lake: Lake) -> None:
