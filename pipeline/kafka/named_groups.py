@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,11 +59,11 @@ def _wanted(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterat
 def _columns(
     options: SourceOptions, deadline_ms: float, groups: Sequence[ListedGroup], reader: SnapshotReader
 ) -> Iterator[Columns]:
-    requests: Mapping[int, int] = {}
+    requests: Counter[int | None] = Counter()
     try:
         with KafkaClient(options.until(deadline_ms)) as client:
             answers = read_members(client, groups, options.topics.matcher())
-            requests = client.requests
+            requests.update(client.requests)
     except ClusterError as reason:
         answers = dict.fromkeys((group.group_id for group in groups), Failure(reason.error))
     unread = {name: failure for name, answer in answers.items() if (failure := _why_unread(answer))}

@@ -103,7 +103,7 @@ class SnapshotReader(KafkaReader):
         failed = dict.fromkeys(chunk.placements, Failure(reason.error))
         yield of_kind(WATERMARKS.name, watermark_columns(chunk.placements, failed))
 
-    def counted(self, requests: Mapping[int, int]) -> Columns:
+    def counted(self, requests: Mapping[int | None, int]) -> Columns:
         """The rows that count requests, with their kind."""
         return of_kind(REQUESTS, super().counted(requests))
 

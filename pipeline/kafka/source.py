@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
@@ -27,7 +28,8 @@ MAX_BATCH_BYTES = 16 * 1024**2
 """The largest batch. A commit may have 4 KB of metadata, and Spark keeps several batches in memory."""
 
 REQUEST_COLUMNS = (StructField("request_broker", IntegerType()), StructField("requests", LongType()))
-"""With the option `count_requests`, rows with only these two columns say how many requests a task sent to a broker."""
+"""With the option `count_requests`, rows with only these two columns say how many requests a task sent to a broker. A
+row without a broker says how often the task was tried before: what those attempts have sent is lost with them."""
 
 
 Columns = Mapping[str, Sequence[Any]]
@@ -92,8 +94,8 @@ class KafkaReader(DataSourceReader):
         """The error rows of a chunk, if the cluster cannot be reached, or not any more."""
         raise NotImplementedError
 
-    def counted(self, requests: Mapping[int, int]) -> Columns:
-        """The rows that count requests by broker."""
+    def counted(self, requests: Mapping[int | None, int]) -> Columns:
+        """The rows that count requests by broker, and attempts without one."""
         return {"request_broker": [*requests], "requests": [*requests.values()]}
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -120,7 +122,8 @@ class KafkaReader(DataSourceReader):
             gc.enable()
 
     def _read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        requests = Counter(chunk.planned)
+        requests: Counter[int | None] = Counter(chunk.planned)
+        requests[None] = attempts_before()
         if chunk.has_work:
             try:
                 options = replace(
@@ -135,7 +138,7 @@ class KafkaReader(DataSourceReader):
                 for columns in self.unread(chunk, reason):
                     yield from self.batches(columns)
         if self.options.count_requests:
-            yield from self.batches(self.counted(requests))
+            yield from self.batches(self.counted({broker: count for broker, count in requests.items() if count}))
 
     def batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Arrow batches with all columns of the source; those that are not given are NULL."""
@@ -155,6 +158,12 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
     yield from _split(batch.slice(0, half))
     yield from _split(batch.slice(half))
+
+
+def attempts_before() -> int:
+    """How often Spark has tried this task before: after a lost executor, or beside a slow one (speculation)."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 def known(value: int) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
     """Reads the cluster into the bronze tables, and judges them. `brokers` are its rows of `kafka_brokers`."""
     landed = Landed(brokers=[b for b in brokers if b["broker"] is not None])
     for broker in brokers:
-        _add(landed.requests, {str(broker["request_broker"]): broker["requests"]})
+        landed.add_requests(broker["request_broker"], broker["requests"])
     if claim.is_takeover:  # the previous run may already have quarantined rows
         for table in (QUARANTINE, CLIENT_POSITIONS):
             lake.delete(table, of_snapshots(claim.cluster, [claim.snapshot_id]))
@@ -148,7 +148,7 @@ def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
             raise LakeError(STAGED_OVER)
         if row[KIND] in read:
             read[row[KIND]] = Read(row["rows"], row["is_suspect"])
-        _add(landed.requests, {str(row["request_broker"]): row["requests"]})
+        landed.add_requests(row["request_broker"], row["requests"])
     return read
 
 
@@ -199,7 +199,7 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
         landed.warnings["lookups_failed"] = 1
         return
     for row in json.loads(found["requests"]):
-        _add(landed.requests, {str(row.get("request_broker")): row["requests"]})
+        landed.add_requests(row.get("request_broker"), row["requests"])
     landed.samples = found["rows"]
     if found["unanswered"]:
         landed.warnings["lookups_unanswered"] = found["unanswered"]
@@ -266,12 +266,6 @@ def not_in_future(rows: DataFrame) -> DataFrame:
 def _request_count() -> Column:
     """The leader and the number of requests, in a row that counts them (one for each leader); NULL in other rows."""
     return F.when(F.col("requests").isNotNull(), F.struct("request_broker", "requests"))
-
-
-def _add(total: dict[str, int], more: Mapping[str, int | None]) -> None:
-    for broker, count in more.items():
-        if count and broker != "None":
-            total[broker] = total.get(broker, 0) + count
 
 
 def reason_of(error: Exception) -> str:

@@ -21,6 +21,8 @@ IN_FUTURE = "captured_in_future"
 """The warning that counts rows whose time is in the future, because an executor's clock is ahead of the driver's."""
 METADATA_MISSING = "metadata_missing"
 """The warning that counts commits with unknown metadata: their group has too much of it, or was read only once."""
+REPEATED = "repeated_tasks"
+"""The warning that counts attempts of Spark's tasks whose requests are not in `requests`, because they are lost."""
 MAX_ERRORS = 100
 """The largest number of different errors that a ledger row lists, the most frequent first."""
 
@@ -37,6 +39,13 @@ class Landed:
     positions: int = 0
     samples: int = 0
     warnings: dict[str, int] = field(default_factory=dict)
+
+    def add_requests(self, broker: int | None, count: int | None) -> None:
+        """Adds what a task has counted: requests to a broker; or, without a broker, how often it was tried before."""
+        if count and broker is None:
+            self.warnings[REPEATED] = self.warnings.get(REPEATED, 0) + count
+        elif count:
+            self.requests[str(broker)] = self.requests.get(str(broker), 0) + count
 
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:

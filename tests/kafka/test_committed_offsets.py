@@ -9,6 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 from kafka.protocol.consumer import OffsetFetchResponse
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
@@ -167,6 +168,14 @@ def test_chunks_contain_each_group_once_and_requests_are_counted(
     # groups and the proof that none is missing. Then one request for each 25 groups.
     assert sum(row["requests"] or 0 for row in rows) == requests
     assert {row["request_broker"] for row in rows} == {None, 1}
+
+
+def test_a_task_says_how_often_it_was_tried_before(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan(CommittedOffsetsSource, kafka.bootstrap_servers, groups_allow="^co-nobody$", count_requests="true")
+    assert all(row["request_broker"] is not None for row in planned.rows())
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    TaskContext._getOrCreate()._attemptNumber = 2  # as a worker of Spark does before it begins a task
+    assert [row["requests"] for row in planned.rows() if row["request_broker"] is None] == [2]
 
 
 def test_an_answer_of_more_than_a_megabyte_is_read(kafka: EmbeddedKafka, admin: Any) -> None:
