@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 
@@ -24,10 +25,16 @@ from pipeline.kafka.source import Chunk, known
 OFFSETS_TOPIC = "__consumer_offsets"
 PROBE_PREFIX = "laglake-probe-"
 """The names of groups that nobody has begin with this. A user that may not describe all groups may describe these."""
-DENIED = "GROUP_AUTHORIZATION_FAILED"
+PROBES_TRIED = 8
+"""So many invented groups are enough to see that groups have other coordinators than Kafka would give them."""
+PLACES_TRIED = 4
+"""How often this is looked at before it is certain."""
 
 _ACTIVE = {None, "GROUP_ID_NOT_FOUND"}
 """What an active coordinator says of a group that does not exist: state Dead without an error, or since 4.0 this."""
+_LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+_NOT_THERE = "UNKNOWN_TOPIC_OR_PARTITION"
+_NO_LEADER = -1
 
 
 class ListedGroup(NamedTuple):
@@ -95,15 +102,16 @@ def list_groups(client: KafkaClient) -> GroupList:
     partition for which this is not so is asked for again at its current leader. What stays unproven is an Unlisted.
 
     Asking for many invented groups is one DescribeGroups request in each version of Kafka. OffsetFetch would be one
-    request for each group before 3.0.
+    request for each group before 3.0. They are only asked for if the user may describe them, and if groups are in the
+    partitions in which Kafka has them.
 
     While a coordinator is loading, brokers before 4.0 list the groups that are already loaded together with an error:
-    these groups are kept, and the error counts as unlisted.
+    these groups are kept, and the error counts as unlisted where the coordinator is not proven to be active.
     """
     placements = _offsets_partitions(client)
     if isinstance(placements, Failure):
         return _unproven_list(client, placements)
-    proof = _Proof(client, placements)
+    proof = _Proof(client, placements, _why_unprovable(client, placements))
     leaders = {partition: placement.leader_or_failure() for partition, placement in placements.items()}
     answers = client.ask_all(leaders, proof.ask, partial(current_leaders, client, placements))
     unlisted = [
@@ -111,8 +119,7 @@ def list_groups(client: KafkaClient) -> GroupList:
         for partition, answer in answers.items()
         if isinstance(answer, Failure)
     ]
-    unproven = Unproven(DENIED, group=PROBE_PREFIX) if proof.is_denied else None
-    return GroupList(_selected(client, answers.values()), unlisted, unproven)
+    return GroupList(_selected(client, answers.values()), unlisted, proof.refusal)
 
 
 def _offsets_partitions(client: KafkaClient) -> dict[TopicPartition, Placement] | Failure:
@@ -120,56 +127,100 @@ def _offsets_partitions(client: KafkaClient) -> dict[TopicPartition, Placement] 
     answer = client.metadata([OFFSETS_TOPIC])
     if isinstance(answer, Failure):
         return answer
-    (topic,) = answer.topics
-    error = error_name(topic.error_code)
-    return Failure(error) if error else parse_metadata(answer)
+    errors = [error_name(topic.error_code) for topic in answer.topics if topic.name == OFFSETS_TOPIC]
+    if any(errors):
+        return Failure(errors[0] or "")
+    placements = {p: placement for p, placement in parse_metadata(answer).items() if p.topic == OFFSETS_TOPIC}
+    # A group could be in a partition that the answer lacks. A proxy may hide the partitions of this topic.
+    if not placements or {p.partition for p in placements} != {*range(len(placements))}:
+        return Failure(_NOT_THERE)
+    return placements
+
+
+def _why_unprovable(client: KafkaClient, placements: dict[TopicPartition, Placement]) -> Unproven | None:
+    """Why it is of no use to ask for invented groups; None if it is not known to be of none.
+
+    The user may not describe them, or the coordinators of some are not the leaders of the partitions that Kafka assigns
+    them to: Redpanda assigns groups by another hash, and a proxy may change their names. Leaders that are just moving
+    look the same, so this is only certain if it stays so.
+    """
+    names = probe_names(len(placements))[:PROBES_TRIED]
+    for attempt in range(1, PLACES_TRIED + 1):
+        found = client.coordinators(names)
+        refusals = [a.error for a in found.values() if isinstance(a, Failure) and not a.is_retriable]
+        if refusals:
+            return Unproven(refusals[0], group=PROBE_PREFIX)
+        expected = [placements[TopicPartition(OFFSETS_TOPIC, number)].leader for number in range(len(names))]
+        found_brokers = [found[name] for name in names]
+        pairs = zip(found_brokers, expected, strict=True)
+        if all(isinstance(broker, Failure) or leader in (broker, _NO_LEADER) for broker, leader in pairs):
+            return None
+        client.back_off(attempt)
+        current_leaders(client, placements, [*placements])
+    return Unproven("NOT_COORDINATOR", group=PROBE_PREFIX)
 
 
 def _unproven_list(client: KafkaClient, reason: Failure) -> GroupList:
     """The groups that all brokers list, without a proof, because the partitions of __consumer_offsets are not known."""
     answers = client.ask_each(client.brokers(), ListGroupsRequest)
-    listings = [_listing(broker, answer) for broker, answer in answers.items()]
-    unlisted = [Unlisted(a.error, broker) for broker, a in answers.items() if isinstance(a, Failure)]
-    return GroupList(_selected(client, listings), unlisted, Unproven(reason.error, topic=OFFSETS_TOPIC))
+    groups = _selected(client, [_listing(broker, answer) for broker, answer in answers.items()])
+    left = answers.keys() - client.brokers().keys()  # while they were asked
+    failed = {broker: a for broker, a in answers.items() if isinstance(a, Failure) and broker not in left}
+    unlisted = [Unlisted(failure.error, broker) for broker, failure in failed.items()]
+    is_new = reason.error == _NOT_THERE and not groups
+    return GroupList(groups, unlisted, None if is_new else Unproven(reason.error, topic=OFFSETS_TOPIC))
 
 
 class _Proof:
     """Asks brokers for their groups, each together with the proof that it listed all groups of its partitions."""
 
-    def __init__(self, client: KafkaClient, placements: Mapping[TopicPartition, Placement]) -> None:
+    def __init__(
+        self, client: KafkaClient, placements: Mapping[TopicPartition, Placement], refusal: Unproven | None
+    ) -> None:
         self.client = client
         self.placements = placements
         """The partitions of __consumer_offsets, by the newest metadata."""
-        self.is_denied = False
-        """Whether the user may not describe an invented group. Then only the leader speaks for the partition."""
+        self.refusal = refusal
+        """Why a part of the proof is missing. Without the invented groups, only the leader speaks for a partition."""
+        self._has_probes = refusal is None
 
     def ask(self, broker: int | None, partitions: Sequence[TopicPartition]) -> Asked[TopicPartition]:
         """The requests for a broker's list and its proof, and what they say about each of its partitions."""
         names = probe_names(len(self.placements))
-        probes = {partition: names[partition.partition] for partition in partitions}
+        probes = {partition: names[partition.partition] for partition in partitions if self._has_probes}
         epochs = {partition: self.placements[partition].fence for partition in partitions}
 
+        def around() -> list[Any]:
+            ends = list_offsets(ENDS["high_watermark"], epochs)
+            return [ends, _describe(probes.values())] if probes else [ends]
+
         def parse(replies: Sequence[Reply]) -> dict[TopicPartition, _Listing | Failure]:
-            *before, listed, groups_after, ends_after = (reply.answer for reply in replies)
+            answers = [reply.answer for reply in replies]
+            middle = len(answers) // 2
+            before, listed, after = answers[:middle], answers[middle], answers[:middle:-1]
+            ends = [_end_errors(epochs, half[0]) for half in (before, after)]
+            groups = [_group_errors(probes, half[1]) for half in (before, after) if probes]
             listing = _listing(broker, listed)
-            errors = [_group_errors(probes, before[1]), _group_errors(probes, groups_after)]
-            errors += [_end_errors(epochs, before[0]), _end_errors(epochs, ends_after)]
             found: dict[TopicPartition, _Listing | Failure] = {}
             for partition in partitions:
-                error = _list_error(listed) or self._first_error(of[partition] for of in errors)
+                of_group = [errors[partition] for errors in groups]
+                error = self._first_error([*of_group, *(errors[partition] for errors in ends)])
+                is_active = bool(of_group) and all(said in _ACTIVE for said in of_group)
+                if not (_list_error(listed) == _LOADING and is_active):  # another partition is loading
+                    error = _list_error(listed) or error
                 found[partition] = Failure(error, partial=listing) if error else listing
             return found
 
-        ends, groups = partial(list_offsets, ENDS["high_watermark"], epochs), partial(_describe, probes.values())
-        return [ends(), groups(), ListGroupsRequest(), groups(), ends()], parse
+        return [*around(), ListGroupsRequest(), *reversed(around())], parse
 
     def _first_error(self, errors: Iterable[str | None]) -> str | None:
-        """Why it is not proven that a partition was listed; None if it is, or if the user may not ask for the proof."""
+        """Why it is not proven that a partition was listed; None if it is, or if Kafka refuses to prove it."""
         for error in errors:
-            if error == DENIED:
-                self.is_denied = True
-            elif error not in _ACTIVE:
+            if error in _ACTIVE:
+                continue
+            if Failure(error or "").is_retriable:
                 return error
+            self.refusal = Unproven(error or "", group=PROBE_PREFIX)
         return None
 
 
@@ -194,7 +245,8 @@ def probe_names(partitions: int) -> tuple[str, ...]:
     names: dict[int, str] = {}
     number = 0
     while len(names) < partitions:
-        name = f"{PROBE_PREFIX}{number}"
+        # Decimal digits would take minutes for 31 partitions: the hash of Java is a polynomial in 31.
+        name = f"{PROBE_PREFIX}{crc32(str(number).encode()):08x}"
         names.setdefault(offsets_partition(name, partitions), name)
         number += 1
     return tuple(names[partition] for partition in range(partitions))

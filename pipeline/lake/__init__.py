@@ -2,6 +2,7 @@
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, retry_on_conflict
 from pipeline.lake.lake import Clock, Lake
+from pipeline.lake.merge import Merged
 from pipeline.lake.predicates import (
     before_day,
     further_back,

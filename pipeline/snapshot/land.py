@@ -73,7 +73,7 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
     # Everything is read before anything is landed, because time that passes between two reads looks like lag. The
     # positions of clients come first, so that none is beyond the end of its log.
     positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
-    staged, read = _staged_cluster(lake, claim, in_time(cluster, until_s), landed)
+    staged, read = _staged_cluster(lake, claim, cluster, until_s, landed)
     lake.expect_rows(sum(read[table.name].rows for table in BRONZE))
     for table in BRONZE:
         _land_table(lake, claim, table, staged, landed, read[table.name].rows)
@@ -88,19 +88,19 @@ def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Lande
 
 
 def _staged_cluster(
-    lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed
+    lake: Lake, claim: Claim, cluster: ClusterConfig, until_s: float, landed: Landed
 ) -> tuple[DataFrame, dict[str, Read]]:
     """The staged rows of the cluster, and what was read for each bronze table.
 
     If Kafka did not prove that its list has all groups, those that the snapshot before had are asked for by name.
     """
-    options = source_options(cluster)
+    options = source_options(in_time(cluster, until_s))
     staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
     read = _read(staged, landed)
     if not read[UNPROVEN].rows:
         return staged, read
     landed.warnings["groups_unproven"] = 1
-    missing = groups_not_gone(lake, claim, staged, options)
+    missing = groups_not_gone(lake, claim, staged, source_options(in_time(cluster, until_s)))
     if missing is None:
         return staged, read
     missing = _staged(lake, claim, "missing_groups", missing)

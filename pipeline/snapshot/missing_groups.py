@@ -13,6 +13,8 @@ from pipeline.lake import Lake, of_cluster, one_of
 from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim
 from pipeline.tables import GROUP_MEMBERS, SNAPSHOTS
 
+DENIED = "GROUP_AUTHORIZATION_FAILED"
+
 
 def groups_not_gone(lake: Lake, claim: Claim, staged: DataFrame, options: Mapping[str, str]) -> DataFrame | None:
     """Rows like those of the source `kafka_snapshot`, with an error, for groups that are missing and not gone.
@@ -28,7 +30,10 @@ def groups_not_gone(lake: Lake, claim: Claim, staged: DataFrame, options: Mappin
     before = newest[0]["snapshot_id"]
     if before is None:
         return None
-    known = lake.read_snapshots(GROUP_MEMBERS, claim.cluster, [before]).where(F.col("group_id").isNotNull())
+    # A group that is denied now is an error once: as long as it is, Kafka does not say whether it is gone.
+    is_denied = F.col("error").eqNullSafe(DENIED)
+    known = lake.read_snapshots(GROUP_MEMBERS, claim.cluster, [before])
+    known = known.where(F.col("group_id").isNotNull() & ~is_denied)
     known = known.groupBy("group_id").agg(F.max("group_type").alias("group_type")).select(*KNOWN_GROUPS.names)
     now = staged.where(F.col(KIND) == GROUP_MEMBERS.name).select("group_id")
     missing = known.join(now, "group_id", how="left_anti")

@@ -152,7 +152,7 @@ def test_kafka_leaves_out_a_topic_without_the_describe_right(kafka: EmbeddedKafk
     assert offsets(rows) == {("co-topics", "co-a", 0): 1}
 
 
-@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 7 + 4), (40, 2, 7 + 3 + 2)])
+@pytest.mark.parametrize(("groups_per_task", "tasks", "requests"), [(100, 1, 8 + 4), (40, 2, 8 + 3 + 2)])
 def test_chunks_contain_each_group_once_and_requests_are_counted(
     kafka: EmbeddedKafka, admin: Any, groups_per_task: int, tasks: int, requests: int
 ) -> None:
@@ -164,8 +164,8 @@ def test_chunks_contain_each_group_once_and_requests_are_counted(
     rows = planned.rows()
     assert len(planned.chunks) == tasks
     assert offsets([row for row in rows if row["requests"] is None]) == expected
-    # The cluster's id on each connection. For the plan, the leaders of __consumer_offsets, and five requests for the
-    # groups and the proof that none is missing. Then one request for each 25 groups.
+    # The cluster's id on each connection. For the plan, the leaders of __consumer_offsets, FindCoordinator, and five
+    # requests for the groups and the proof that none is missing. Then one request for each 25 groups.
     assert sum(row["requests"] or 0 for row in rows) == requests
     assert {row["request_broker"] for row in rows} == {None, 1}
 
@@ -198,9 +198,9 @@ def test_a_connection_that_is_lost_midway_is_opened_again(kafka: EmbeddedKafka, 
         *rows, count = read(CommittedOffsetsSource, kafka.bootstrap_servers, proxy_url=proxy.url, **options)
     assert offsets(rows) == {("co-lost", "co-a", 0): 1}
     assert proxy.api_keys().count(lost) == 2
-    # Each of three connections is asked for its cluster's id. The plan takes six more requests. If the list of groups
-    # is lost, they are sent again; OffsetFetch is sent again after FindCoordinator.
-    assert count["requests"] == 3 + 6 + {LIST_GROUPS: 6 + 1, OFFSET_FETCH: 3}[lost]
+    # Each of three connections is asked for its cluster's id. The plan takes seven more requests. If the list of
+    # groups is lost, six are sent again; OffsetFetch is sent again after FindCoordinator.
+    assert count["requests"] == 3 + 7 + {LIST_GROUPS: 6 + 1, OFFSET_FETCH: 3}[lost]
 
 
 def test_a_connection_that_cannot_be_opened_again_is_an_error_for_each_group(kafka: EmbeddedKafka, admin: Any) -> None:

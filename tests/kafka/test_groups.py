@@ -1,20 +1,31 @@
 """The list of groups lacks none, or says so, while coordinators move and where Kafka refuses the proof."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 from kafka.errors import KafkaError
+from kafka.protocol.metadata import MetadataResponse
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.topics import create_topics
 from pipeline.kafka.client import KafkaClient
-from pipeline.kafka.groups import OFFSETS_TOPIC, PROBE_PREFIX, Unproven, list_groups, offsets_partition, probe_names
+from pipeline.kafka.failures import Failure
+from pipeline.kafka.groups import (
+    OFFSETS_TOPIC,
+    PROBE_PREFIX,
+    Unproven,
+    _offsets_partitions,
+    _why_unprovable,
+    list_groups,
+    offsets_partition,
+    probe_names,
+)
 from pipeline.kafka.named_groups import KNOWN_GROUPS, asking_for_groups
 from pipeline.kafka.snapshot import UNPROVEN, SnapshotSource
 from tests.helpers.kafka import Row, commit, denied, login, parsed, partitions_of, read, spread
@@ -38,11 +49,73 @@ def test_a_group_is_in_the_partition_that_java_s_hash_says(group: str, java_hash
     assert offsets_partition(group, 50) == expected
 
 
-@pytest.mark.parametrize("partitions", [1, 12, 50, 1000])
+@pytest.mark.parametrize("partitions", [1, 12, 31, 50, 62, 961, 1000])
 def test_each_partition_has_an_invented_group(partitions: int) -> None:
     names = probe_names(partitions)
     assert [offsets_partition(name, partitions) for name in names] == [*range(partitions)]
     assert all(name.startswith(PROBE_PREFIX) for name in names)
+
+
+class Vendor:
+    """What brokers of other vendors, and proxies in front of Kafka, may answer; it only has what is asked of it."""
+
+    def __init__(self, metadata: Any = None, coordinator: int | Failure = 1) -> None:
+        self._metadata, self._coordinator = metadata, coordinator
+        self.pauses = 0
+
+    def metadata(self, _: object) -> Any:
+        return self._metadata
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, int | Failure]:
+        return dict.fromkeys(groups, self._coordinator)
+
+    def back_off(self, _: int) -> None:
+        self.pauses += 1
+
+
+def described(*partitions: int, leader: int = 1, topics: Sequence[str] = (OFFSETS_TOPIC,), error: int = 0) -> Any:
+    topic = MetadataResponse.MetadataResponseTopic
+    partition = topic.MetadataResponsePartition
+    fields = {"leader_id": leader, "leader_epoch": 3, "replica_nodes": [1], "isr_nodes": [1]}
+    its = [partition(error_code=0, partition_index=number, **fields) for number in partitions]
+    found = [topic(error_code=error, name=name, topic_id=None, partitions=its) for name in topics]
+    return MetadataResponse(topics=found, version=12)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (described(), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (described(topics=()), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (described(0, topics=("other",)), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (described(0, 2), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (described(0, 1, error=29), "TOPIC_AUTHORIZATION_FAILED"),
+        (Failure("REQUEST_TIMED_OUT"), "REQUEST_TIMED_OUT"),
+    ],
+)
+def test_partitions_that_may_not_be_all_prove_nothing(answer: Any, error: str) -> None:
+    found = _offsets_partitions(cast(KafkaClient, Vendor(answer)))
+    assert isinstance(found, Failure)
+    assert found.error == error
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "refusal", "pauses"),
+    [
+        (1, None, 0),
+        (2, "NOT_COORDINATOR", 4),  # as at Redpanda, which assigns groups by another hash
+        (Failure("GROUP_AUTHORIZATION_FAILED"), "GROUP_AUTHORIZATION_FAILED", 0),
+        (Failure("COORDINATOR_NOT_AVAILABLE"), None, 0),  # a partition without a leader: the proof says so
+    ],
+)
+def test_invented_groups_prove_nothing_if_they_are_denied_or_elsewhere(
+    coordinator: int | Failure, refusal: str | None, pauses: int
+) -> None:
+    vendor = Vendor(described(*range(12)), coordinator)
+    placements = _offsets_partitions(cast(KafkaClient, vendor))
+    assert isinstance(placements, dict)
+    why = _why_unprovable(cast(KafkaClient, vendor), placements)
+    assert (why and why.error, vendor.pauses) == (refusal, pauses)
 
 
 @contextmanager

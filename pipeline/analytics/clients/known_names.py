@@ -15,6 +15,9 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import CLIENT_AT, SNAPSHOT
 
+AGENTS_SOURCE = "kafka_client_metrics"
+"""The source of what an agent such as jmx_exporter reports, by rules that may change names."""
+
 
 def written_topic(topic: str) -> Column:
     """The name of a topic as Java consumers before Kafka 4.1 write it; no two topics of a cluster have the same."""
@@ -29,17 +32,23 @@ def members_clients(lag: DataFrame) -> DataFrame:
 def with_known_names(reported: DataFrame, topics: DataFrame, clients: DataFrame) -> DataFrame:
     """`reported` (`observed` rows) with the clients and topics that brokers know.
 
+    Only names from metrics change: statistics and request logs have the names themselves, and a client that is no
+    member would otherwise get the name of a member.
+
     `topics` has TOPIC_AT, and `clients` has CLIENT_AT of the members of all groups.
     """
     topics = _only(topics.withColumn("written", written_topic("topic")), "topic")
-    named = _with_known(reported.withColumn("written", F.col("topic")), topics, "topic")
+    has_agent = F.col("source") == AGENTS_SOURCE
+    named = _with_known(reported.withColumn("written", F.when(has_agent, F.col("topic"))), topics, "topic")
     # lowercaseOutputName writes names of metrics in lower case.
     written = F.array_distinct(F.array(_written_client(), F.lower(_written_client())))
     clients = _only(clients.withColumn("written", F.explode(written)), "client_id")
     # A name that has kept another character is not from the name of a metric.
     is_plain = F.col("client_id").rlike("^[A-Za-z0-9_]+$")
     changed = clients.where(~F.col("known_client_id").rlike("^[A-Za-z0-9_]+$"))
-    return _with_known(named.withColumn("written", F.when(is_plain, _written_client())), changed, "client_id")
+    return _with_known(
+        named.withColumn("written", F.when(has_agent & is_plain, _written_client())), changed, "client_id"
+    )
 
 
 def _written_client() -> Column:

@@ -27,8 +27,10 @@ def errors_of(lag: DataFrame, unread_groups: DataFrame) -> DataFrame:
 def repeated_errors(errors: DataFrame, previous: Mapping[int, int]) -> DataFrame:
     """The errors of readers that also had one in the snapshot just before, which `previous` names.
 
-    A single error is usual, for example while a broker restarts.
+    A single error is usual, for example while a broker restarts. Of groups whose names are not known, not even the
+    partition of __consumer_offsets, it is not known whether they are the same.
     """
+    errors = errors.where(F.coalesce("group_id", "topic", F.col("partition").cast("string")).isNotNull())
     names = (*READER, "snapshot_id")
     before = errors.select(*(F.col(name).alias(f"then_{name}") for name in names)).distinct()
     now = errors.withColumn("previous_id", compared_with(previous))

@@ -56,6 +56,7 @@ HOLDERS = {
     ("unclear", 1): ("n.1", None),
     ("exact", 0): ("o_1", None),
     ("exact", 1): ("o-1", None),
+    ("as-it-is", 0): ("q-1", None),
 }
 NAMESAKES = ("old-moving", "old-standing", "old-elsewhere", "old-new", "java")
 JAVA_GROUPS = {"careful": "g", "careless": "g", "of-careful-group": "careful-group", "careless-in-it": "careful-group"}
@@ -146,6 +147,7 @@ def add_members_reports(reported: Reports) -> None:
     reported.add("two-agents", "two.agents", fetched_offset=32, **logged)
     for client, topic in {"n_1": "unclear", "o_1": "exact", "p_1": "invented"}.items():
         reported.add(client, topic, consumed_offset=30)
+    reported.add("q_1", "as-it-is", fetched_offset=30, source=LOG)
 
 
 def add_impossible_reports(reported: Reports) -> None:
@@ -331,6 +333,8 @@ def test_two_agents_of_one_process_may_write_a_topic_differently(readers: dict[t
 def test_a_name_that_may_be_several_members_or_none_is_not_resolved(readers: dict[tuple[str, int], Row]) -> None:
     assert not {("unclear", 0), ("unclear", 1), ("invented", 0)} & readers.keys()
     assert readers["exact", 0].reported_client_id == "o_1"
+    # A request log has the client's own name, so it is another client.
+    assert ("as-it-is", 0) not in readers
 
 
 def test_an_offset_below_log_start_is_not_known_unless_nothing_was_read_since_it_was_deleted(

@@ -75,9 +75,9 @@ def test_a_topic_with_seconds_in_place_of_milliseconds_is_a_problem(spark: Spark
     assert found.keys() == {topic for topic, (_, is_wrong) in SECONDS.items() if is_wrong}
     row = found["now"]
     assert row.summary == (
-        "Timestamps of records in 2 partitions are seconds in place of milliseconds: 1,769,860,740 is an instant in "
-        "January 1970. Times of lag are 1,000 times too small there, ages are 20,464 days, and retention by time "
-        "deletes these records as soon as it can."
+        "Timestamps of records in 2 partitions look like seconds, where Kafka has milliseconds: 1,769,860,740 is an "
+        "instant in January 1970. Times of lag are 1,000 times too small there, ages are 20,464 days, and retention by "
+        "time, if the topic has one, deletes these records as soon as it can."
     )
     behind = NOW_MS - (NOW_MS // 1_000 - 60)
     assert (row.kind, row.group_id, row.partitions, row.magnitude) == ("clock_behind", None, [0, 3], float(behind))

@@ -87,7 +87,7 @@ def test_a_partition_that_is_known_to_have_no_leader_is_left_to_its_own_finding(
 
 
 def test_groups_whose_names_are_not_known_are_said_so(spark: SparkSession) -> None:
-    (problem,) = found(spark, [], [(n, None, NO_COORDINATOR) for n in (1, 2)])
+    (problem,) = found(spark, [], [(n, None, NO_COORDINATOR, 7) for n in (1, 2)])
     assert problem["summary"] == (
         f"Lag is not known for all partitions of groups whose names are not known: {NO_COORDINATOR}."
     )
@@ -97,5 +97,6 @@ def test_groups_that_could_not_be_listed_in_two_snapshots_are_the_same_only_in_t
     spark: SparkSession,
 ) -> None:
     assert found(spark, [], [(1, None, NO_COORDINATOR, 7), (2, None, NO_COORDINATOR, 8)]) == []
+    assert found(spark, [], [(n, None, NO_COORDINATOR) for n in (1, 2)]) == []
     (problem,) = found(spark, [], [(n, None, NO_COORDINATOR, 7) for n in (1, 2)])
     assert problem["evidence"]["partitions"] == 0

@@ -85,15 +85,16 @@ def clock_behind(facts: Facts) -> Words:
     newest = facts["newest"]
     alter = tool("configs", f"--alter --entity-type topics --entity-name {in_shell(facts['topic'], 'TOPIC')}")
     return Words(
-        f"Timestamps of records in {counted(facts['partitions'], 'partition')} are seconds in place of milliseconds: "
-        f"{number(newest['max_timestamp_ms'])} is an instant in January 1970. Times of lag are 1,000 times too small "
-        f"there, ages are {duration(newest['off_ms'])}, and retention by time deletes these records as soon as it can.",
+        f"Timestamps of records in {counted(facts['partitions'], 'partition')} look like seconds, where Kafka has "
+        f"milliseconds: {number(newest['max_timestamp_ms'])} is an instant in January 1970. Times of lag are 1,000 "
+        f"times too small there, ages are {duration(newest['off_ms'])}, and retention by time, if the topic has one, "
+        "deletes these records as soon as it can.",
         {
             "behind_ms": newest["off_ms"],
             **_newest_record(newest),
         },
         "Look for a producer that sets timestamps in seconds, and multiply them by 1,000. A limit refuses such records "
-        f"(KIP-937): {alter} --add-config message.timestamp.before.max.ms=31536000000",
+        f"(since Kafka 3.6, KIP-937): {alter} --add-config message.timestamp.before.max.ms=31536000000",
     )
 
 
