@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pipeline.client_positions.log_layouts import first_time_ms
 from pipeline.client_positions.position import FUTURE_MS, count, integer, stored_name, time_ms
-from pipeline.client_positions.request_log import Refused, RequestLog
+from pipeline.client_positions.request_log import REFUSED, Refused, RequestLog
 from pipeline.client_positions.request_memory import SILENT_MS
 from pipeline.common.epoch import now_ms
 from pipeline.common.files import FAILURES, PACKED, entries, open_file, open_filesystem, open_unpacked, redacted
@@ -221,7 +221,7 @@ class BrokerLog:
         for number, line in enumerate(found, file.known.lines + 1):
             try:
                 self.log.read(line)
-            except ValueError as error:
+            except REFUSED as error:
                 file.refused.add(number, error)
         file.known.lines += len(found)
         file.known.position += size

@@ -7,22 +7,21 @@ it. Both divide a line of more than 16 KiB into several, which are joined here.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pipeline.client_positions.position import LATEST_MS, stored_name
+from pipeline.client_positions.position import LATEST_MS
 from pipeline.common.epoch import MINUTE_MS, to_epoch_ms
 
 REQUEST = "Completed request:"
 """What Kafka writes before each request, in all versions."""
 LONGEST_JOINED = 16 * 1024**2
 """The most characters that several lines may have together; the rest is dropped, so that the line is refused."""
-MOST_STREAMS = 16
-"""A container has two streams. Other names come from damaged files."""
+STREAMS = ("stdout", "stderr")
+"""A container has no others. An object with another name in `stream` has it for something else."""
 Times = tuple[int, int]
 """When a line was written, epoch ms. The two differ in the hour that occurs twice when summer time ends."""
 _TIME = re.compile(r"\[?(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d):(\d\d)(?:[,.](\d{1,9}))?(?:(Z)|([+-])(\d\d):?(\d\d))?")
@@ -31,6 +30,9 @@ _TIMES = ("@timestamp", "timestamp", "time", "timeMillis", "ts", "instant")
 """The fields that layouts have the time in: logstash and ECS, GELF, log4j2."""
 _LEAST_MS = 10**11
 """A smaller number is in seconds: this one is in the year 1973 as milliseconds, and in 5138 as seconds."""
+_NO_TIME = 10**18
+"""No time is this large in any unit. JSON may have whole numbers that are larger than any float: one of 400 digits once
+stopped all reading."""
 
 
 class Line(NamedTuple):
@@ -49,7 +51,9 @@ class Unwrapper:
         for stream, part in (parts or {}).items():
             if not isinstance(part, str):
                 raise TypeError(f"{type(part).__name__} instead of a text")
-            self.parts[stored_name(stream)] = part
+            if stream not in STREAMS:
+                raise TypeError("parts of an unknown stream")
+            self.parts[stream] = part
 
     def unwrap(self, line: str, zone: tzinfo) -> Line | None:
         """The line in a line; None if its rest is in a later one. `zone` is that of times without one.
@@ -62,9 +66,9 @@ class Unwrapper:
         said = _object(line)
         if said is None:
             return Line(line, times_ms(line, zone))
-        text = said.get("log")
-        if isinstance(text, str) and "stream" in said:
-            whole = self._joined(str(said["stream"])[:100], text.rstrip("\r\n"), is_whole=text.endswith("\n"))
+        text, stream = said.get("log"), said.get("stream")
+        if isinstance(text, str) and stream in STREAMS:
+            whole = self._joined(stream, text.rstrip("\r\n"), is_whole=text.endswith("\n"))
             return None if whole is None else _inner(whole, _times_of(said, zone), zone)
         return _of_layout(said, line, zone)
 
@@ -72,8 +76,7 @@ class Unwrapper:
         joined = (self.parts.pop(stream, "") + text)[:LONGEST_JOINED]
         if is_whole:
             return joined
-        if len(self.parts) < MOST_STREAMS:
-            self.parts[stream] = joined
+        self.parts[stream] = joined
         return None
 
 
@@ -151,7 +154,7 @@ def _times_of_value(value: Any, zone: tzinfo) -> Times | None:
     if isinstance(value, dict):
         seconds, ns = value.get("epochSecond"), value.get("nanoOfSecond")
         value = seconds * 1_000 + ns // 1_000_000 if type(seconds) is type(ns) is int else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _NO_TIME:
+        return None  # NaN is not less than a number, either
     at_ms = round(value if value >= _LEAST_MS else value * 1_000)
     return (at_ms, at_ms) if 0 <= at_ms < LATEST_MS else None

@@ -22,6 +22,8 @@ from pipeline.common.words import counted
 BYTES_BETWEEN_CHECKS = 16 * 1024**2
 """The limits of Memory are applied each time that this many characters of requests were read, which takes up to a
 second."""
+REFUSED = (OverflowError, ValueError)
+"""What a line raises that is refused. No line may stop the reading of a log: it would do so again in each batch."""
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Refused:
     count: int = 0
     first: str = ""
 
-    def add(self, number: int, error: ValueError) -> None:
+    def add(self, number: int, error: Exception) -> None:
         """Counts the line with this number."""
         self.count += 1
         self.first = self.first or f"line {number}: {error}"

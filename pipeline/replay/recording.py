@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from pipeline.client_positions.endpoints import EPOCH_MS
 from pipeline.client_positions.position import Position, count, integer
-from pipeline.client_positions.request_log import Refused, RequestLog
+from pipeline.client_positions.request_log import REFUSED, Refused, RequestLog
 from pipeline.common.epoch import utc
 from pipeline.common.errors import ConfigError
 from pipeline.config.consumers import ConsumerSettings
@@ -100,7 +100,11 @@ class Recording:
         log = RequestLog(_topics(self.folder / "topic_ids.csv"))
         due, refused = sorted(self.rounds), Refused()
         for number, text in enumerate(_lines(self.request_log), 1):
-            line = log.unwrap(text)
+            try:
+                line = log.unwrap(text)
+            except REFUSED as error:
+                refused.add(number, error)
+                continue
             if line is None:
                 continue
             while due and line.times and line.times[0] > due[0]:
@@ -108,7 +112,7 @@ class Recording:
                 refused = Refused()
             try:
                 log.read_unwrapped(line)
-            except ValueError as error:
+            except REFUSED as error:
                 refused.add(number, error)
         for at_ms in due:
             yield at_ms, Logged.of(log, refused)
