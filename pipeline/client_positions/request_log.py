@@ -146,7 +146,7 @@ class RequestLog:
         """
         log = cls(zone=zone)
         log.memory = Memory.from_state(state, topics)
-        log._unwrapper = Unwrapper(state["parts"])
+        log._unwrapper = Unwrapper(state.get("parts"))
         log.at_ms = None if state["at_ms"] is None else time_ms(state["at_ms"])
         return log
 

@@ -75,3 +75,11 @@ def test_a_state_can_be_read_again_whatever_a_stream_is_called(stream: object, l
     second = reported(log, state=tmp_path / "state", batch=2)
     assert errors(first) == errors(second) == []
     assert positions(first) == positions(second) == READ
+
+
+def test_a_state_without_parts_of_lines_is_read_as_one_without_any() -> None:
+    """A state is kept for long, and most logs never have a line in parts."""
+    log = RequestLog()
+    log.read(FETCHED)
+    state = {name: value for name, value in log.state().items() if name != "parts"}
+    assert RequestLog.from_state(state).positions() == log.positions()
