@@ -1,7 +1,8 @@
 """Takes a line of a broker's log out of what surrounds it: a layout in JSON, or the lines of a container's log.
 
 Docker's json-file has an object for each line, and CRI (containerd, CRI-O) writes a time, a stream and a mark before
-it. Both divide a line of more than 16 KiB into several, which are joined here.
+it. Both divide a line of more than 16 KiB into several, which are joined here. Collectors (fluentd, fluent-bit) store
+such lines in objects of their own, without the newlines.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+from io import StringIO
 from typing import Any, NamedTuple
 
 from pipeline.client_positions.position import LATEST_MS
@@ -19,13 +21,17 @@ from pipeline.common.epoch import MINUTE_MS, to_epoch_ms
 REQUEST = "Completed request:"
 """What Kafka writes before each request, in all versions."""
 LONGEST_JOINED = 16 * 1024**2
-"""The most characters that several lines may have together; the rest is dropped, so that the line is refused."""
+"""The most characters that the parts of a line may have together; the rest is dropped, so that the line is refused."""
 STREAMS = ("stdout", "stderr")
 """A container has no others. An object with another name in `stream` has it for something else."""
+DOCKERS_BYTES = 16 * 1024
+"""A part of a line has this size in Docker's json-file, and no newline at its end."""
 Times = tuple[int, int]
 """When a line was written, epoch ms. The two differ in the hour that occurs twice when summer time ends."""
 _TIME = re.compile(r"\[?(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d):(\d\d)(?:[,.](\d{1,9}))?(?:(Z)|([+-])(\d\d):?(\d\d))?")
 _CRI = re.compile(r"(20\d\d-\d\d-\d\dT\S{1,30}) (stdout|stderr) ([FP])(?::\S*)? ")
+_MARKS = ("logtag", "_p")
+"""The fields that fluentd and fluent-bit have CRI's mark in: P for a part of a line, F for a whole line or its end."""
 _TIMES = ("@timestamp", "timestamp", "time", "timeMillis", "ts", "instant")
 """The fields that layouts have the time in: logstash and ECS, GELF, log4j2."""
 _LEAST_MS = 10**11
@@ -42,18 +48,36 @@ class Line(NamedTuple):
     times: Times | None
 
 
+class _Written(NamedTuple):
+    """What a container has written: a whole line, or a part of one; the last part of a line is no part here."""
+
+    stream: str
+    text: str
+    is_part: bool
+
+
 class Unwrapper:
-    """Gets the lines of one log one after the other. `parts` are the beginnings of lines, by stream."""
+    """Gets the lines of one log one after the other, and keeps the parts of lines that have no end yet, by stream."""
 
     def __init__(self, parts: Mapping[str, Any] | None = None) -> None:
         """Continues with the `parts` of a state. Raises AttributeError or TypeError if they are not valid."""
-        self.parts: dict[str, str] = {}
+        self._begun: dict[str, StringIO] = {}
         for stream, part in (parts or {}).items():
             if not isinstance(part, str):
                 raise TypeError(f"{type(part).__name__} instead of a text")
             if stream not in STREAMS:
                 raise TypeError("parts of an unknown stream")
-            self.parts[stream] = part
+            self._keep(stream, part)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parts that were kept, joined, by stream."""
+        return {stream: begun.getvalue() for stream, begun in self._begun.items()}
+
+    @property
+    def kept(self) -> int:
+        """How many characters of lines without an end were kept."""
+        return sum(begun.tell() for begun in self._begun.values())
 
     def unwrap(self, line: str, zone: tzinfo) -> Line | None:
         """The line in a line; None if its rest is in a later one. `zone` is that of times without one.
@@ -61,23 +85,47 @@ class Unwrapper:
         The broker's own time counts; if it wrote none, that of its layout, or of the container.
         """
         if cri := _CRI.match(line):
-            whole = self._joined(cri[2], line[cri.end() :].rstrip("\r\n"), is_whole=cri[3] == "F")
+            whole = self._joined(_Written(cri[2], line[cri.end() :], cri[3] == "P"))
             return None if whole is None else _inner(whole, times_ms(cri[1], zone), zone)
         said = _object(line)
         if said is None:
             return Line(line, times_ms(line, zone))
-        text, stream = said.get("log"), said.get("stream")
-        if isinstance(text, str) and stream in STREAMS:
-            whole = self._joined(stream, text.rstrip("\r\n"), is_whole=text.endswith("\n"))
+        if written := _written(said):
+            whole = self._joined(written)
             return None if whole is None else _inner(whole, _times_of(said, zone), zone)
         return _of_layout(said, line, zone)
 
-    def _joined(self, stream: str, text: str, *, is_whole: bool) -> str | None:
-        joined = (self.parts.pop(stream, "") + text)[:LONGEST_JOINED]
-        if is_whole:
-            return joined
-        self.parts[stream] = joined
+    def _joined(self, written: _Written) -> str | None:
+        """The whole line, without a newline; None if its end has not come."""
+        stream, text = written.stream, written.text.rstrip("\r\n")
+        if written.is_part or stream in self._begun:
+            self._keep(stream, text)
+        if written.is_part:
+            return None
+        begun = self._begun.pop(stream, None)
+        return begun.getvalue() if begun else text
+
+    def _keep(self, stream: str, text: str) -> None:
+        # Without a copy of what was kept: with one for each part, the time grew with the square of their number.
+        begun = self._begun.setdefault(stream, StringIO())
+        left = LONGEST_JOINED - begun.tell()
+        if left > 0:
+            begun.write(text[:left])
+
+
+def _written(said: Mapping[str, Any]) -> _Written | None:
+    """What a container has written, if an object is such a line of Docker or of a collector; else None.
+
+    fluent-bit's parser of CRI has the text in `message`. Other collectors have whole lines there, however long.
+    """
+    marks = [said[name] for name in _MARKS if isinstance(said.get(name), str)]
+    text, stream = said.get("log", said.get("message") if marks else None), said.get("stream")
+    if not isinstance(text, str) or stream not in STREAMS:
         return None
+    if marks:
+        return _Written(stream, text, is_part="P" in marks[0].split(":"))
+    is_cut = not text.endswith("\n") and len(text.encode(errors="replace")) >= DOCKERS_BYTES
+    return _Written(stream, text, is_cut)
 
 
 def times_ms(text: str, zone: tzinfo) -> Times | None:

@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pipeline.client_positions.broker_log import location_name
+from pipeline.client_positions.log_layouts import LONGEST_JOINED, STREAMS
 from pipeline.client_positions.request_memory import MOST_BYTES, MOST_SHARE
 from pipeline.common.files import FAILURES, open_file, open_filesystem
 
-MOST_STATE = 2 * 6 * (MOST_BYTES + MOST_SHARE)
+MOST_STATE = 2 * (6 * (MOST_BYTES + MOST_SHARE) + 12 * LONGEST_JOINED * len(STREAMS))
 """The most that is read of a state. It has two memories, each with MOST_SHARE for the names of topics. A name may be
-six times as long in JSON, as a control character is; the numbers take less than what counts for each entry.
+six times as long in JSON, as a control character is; the numbers take less than what counts for each entry. A character
+of the parts of lines takes up to 12 bytes.
 """
 _BLOCK_BYTES = 1024**2
 """The most that is read at once, because a read allocates all that it may return."""

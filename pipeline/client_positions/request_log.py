@@ -113,6 +113,8 @@ class RequestLog:
         """Why there is no position after what was read; None if there are positions."""
         if self.memory.has_positions:
             return None
+        if (kept := self._unwrapper.kept) and not self.requests:
+            return f"only the beginning of a line has come, {counted(kept, 'character')}, and not its end"
         if not self.lines:
             return "has no new line, and no consumer's FETCH is known from earlier ones"
         if not self.requests:

@@ -112,7 +112,8 @@ WORDS = ("clientId=c, correlationId=1", "topic=t", "record_set=FileRecords", "se
 REQUESTS |= {f"text, {word}": lambda n, word=word: [TEXT.replace(word, word * n)] for word in WORDS}
 REQUESTS |= {
     "a layout in JSON": lambda n: [json.dumps({f"f{i}": f"{logged('FETCH', {}, {})}" for i in range(n)})],
-    "parts of a line": lambda n: [f"2026-11-21T10:00:00.1Z stdout P {'x' * 100}"] * n,
+    # The first part is nearly as long as a line may be, so that a copy of all parts for each further one takes long.
+    "parts of a line": lambda n: [f"2026-11-21T10:00:00.1Z stdout P {text}" for text in ("x" * 2_000 * n, *"x" * n)],
     "streams": lambda n: [json.dumps({"log": "x", "stream": f"s{i}"}) for i in range(n)],
 }
 
