@@ -14,6 +14,8 @@ _TOPIC, _PARTITIONS = "[A-Za-z0-9._-]{1,249}", "[0-9]{1,9}(?:,[0-9]{1,9})*"
 _ASSIGNED = re.compile(rf"{_TOPIC}:{_PARTITIONS}(?:;{_TOPIC}:{_PARTITIONS})*")
 _ASSIGNED_BEFORE_4 = re.compile(rf"{_TOPIC}\({_PARTITIONS}\)(?:, {_TOPIC}\({_PARTITIONS}\))*")
 _OF_TOPIC = re.compile(rf"({_TOPIC})[:(]({_PARTITIONS})")
+_UNITS = "utf-16-le"
+"""Java counts the characters of a cell in these: a character beyond U+FFFF, such as an emoji, counts as two."""
 _NEEDED = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS")
 _MAY_BE_EMPTY = ("GROUP", "CLIENT-ID")
 """The cells that are blank if the name is the empty text."""
@@ -59,7 +61,8 @@ def _columns_of(header: str, number: int) -> dict[str, slice]:
 
 
 def _cells_of(line: str, columns: dict[str, slice], number: int) -> dict[str, str]:
-    cells = {name: line[place] for name, place in columns.items()}
+    units = line.encode(_UNITS, "surrogatepass")
+    cells = {name: _text_of(units, place) for name, place in columns.items()}
     *inner, _ = cells.values()
     is_aligned = all(cell.endswith(" ") for cell in inner) and not any(
         c.startswith(" ") and c.strip() for c in cells.values()
@@ -69,6 +72,12 @@ def _cells_of(line: str, columns: dict[str, slice], number: int) -> dict[str, st
     if not is_aligned or not is_complete or not stripped["#PARTITIONS"].isdecimal():
         raise ValueError(f"line {number}: does not fit the columns of its table")
     return stripped
+
+
+def _text_of(units: bytes, place: slice) -> str:
+    """What stands at a place, of which begin and end count UTF-16 units of two bytes each."""
+    end = None if place.stop is None else 2 * place.stop
+    return units[2 * place.start : end].decode(_UNITS, "surrogatepass")
 
 
 def _members_in(cells: dict[str, str], number: int) -> list[Member]:

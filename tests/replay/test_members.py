@@ -8,6 +8,7 @@ from pipeline.replay.members import Member, members_of
 from tests.helpers.recordings import unpacked
 
 HEAD = "GROUP           CONSUMER-ID     HOST            CLIENT-ID       #PARTITIONS     "
+CART = "\U0001f6d2"
 C1 = Member("shop", "c1-bad9496d", "c1", "/10.0.0.1")
 
 
@@ -39,6 +40,18 @@ def test_a_name_may_have_blanks_or_be_empty() -> None:
     names = [("my shop", "c 1"), ("", "c1"), ("shop", "")]
     found = members(*(row(group, client, "orders(0)") for group, client in names))
     assert [(m.group_id, m.client_id, m.topic, m.partition) for m in found] == [(*n, "orders", 0) for n in names]
+
+
+def test_a_character_that_java_counts_as_two_moves_no_cell() -> None:
+    """Java's %-15s pads to 15 UTF-16 units, of which the cart has two."""
+    lines = (
+        f"{CART} shop         {CART}{CART}-bad9496d   /10.0.0.1       {CART} c1           1               orders(0)",
+        f"shop            c1-bad9496d     /10.0.0.1       {CART}{CART}            1               orders(1)",
+    )
+    assert [(m.group_id, m.member_id, m.client_id, m.topic, m.partition) for m in members(*lines)] == [
+        (f"{CART} shop", f"{CART}{CART}-bad9496d", f"{CART} c1", "orders", 0),
+        ("shop", "c1-bad9496d", f"{CART}{CART}", "orders", 1),
+    ]
 
 
 def test_assignments_are_read_as_they_are_printed_before_kafka_4_and_since() -> None:
