@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from pipeline.client_positions.consumer_metrics import Metric
@@ -111,6 +112,8 @@ _COLUMNS = {
 }
 
 
+SCRAPES_MS = MINUTE_MS
+"""Two processes that are both alive may have been scraped this long after each other."""
 _Identity = tuple[str, str | None, str | None, int | None]
 
 
@@ -118,10 +121,10 @@ def of_metrics(metrics: Collection[Metric]) -> list[Position]:
     """A position for each client, fetcher, topic and partition that has metrics.
 
     A metric with several different values is NULL: which of them is true is not known (`contradictions`). If values
-    have times of their own, the position is as of the oldest.
+    have times of their own, the position is as of the oldest of those that count (`_in_force`).
     """
     as_of: dict[_Identity, int] = {}
-    for metric in metrics:
+    for metric in _in_force(metrics):
         if metric.as_of_ms is not None:
             identity = _identity(metric)
             as_of[identity] = min(metric.as_of_ms, as_of.get(identity, metric.as_of_ms))
@@ -135,7 +138,7 @@ def of_metrics(metrics: Collection[Metric]) -> list[Position]:
     return positions
 
 
-def contradictions(metrics: Iterable[Metric]) -> Iterator[str]:
+def contradictions(metrics: Collection[Metric]) -> Iterator[str]:
     """A sentence for each metric that has several different values in a series.
 
     An agent's rule may match `records-lag-avg` and `records-lag-max`, too, and give them the name of `records-lag`.
@@ -150,12 +153,31 @@ def contradictions(metrics: Iterable[Metric]) -> Iterator[str]:
         )
 
 
-def _reported_values(metrics: Iterable[Metric]) -> dict[_Identity, dict[str, set[int]]]:
+def _reported_values(metrics: Collection[Metric]) -> dict[_Identity, dict[str, set[int]]]:
     """The different values of each metric, by client, fetcher, topic and partition."""
     found: dict[_Identity, dict[str, set[int]]] = {}
-    for metric in metrics:
+    for metric in _in_force(metrics):
         found.setdefault(_identity(metric), {}).setdefault(metric.name, set()).add(round(metric.value))
     return found
+
+
+def _in_force(metrics: Collection[Metric]) -> Collection[Metric]:
+    """The metrics without values that are older, by SCRAPES_MS, than the newest of the same metric and series.
+
+    A value without a time of its own is as of the scrape, so that none is newer. What collects the metrics of several
+    pods may also show the last value of one that ended hours ago: it once hid the value of the live one.
+    """
+    if all(metric.as_of_ms is None for metric in metrics):
+        return metrics
+    newest: dict[tuple[_Identity, str], float] = {}
+    for metric in metrics:
+        series = _identity(metric), metric.name
+        newest[series] = max(_true_at_ms(metric), newest.get(series, -math.inf))
+    return [m for m in metrics if _true_at_ms(m) >= newest[_identity(m), m.name] - SCRAPES_MS]
+
+
+def _true_at_ms(metric: Metric) -> float:
+    return math.inf if metric.as_of_ms is None else metric.as_of_ms
 
 
 def _identity(metric: Metric) -> _Identity:

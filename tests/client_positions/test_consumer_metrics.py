@@ -387,6 +387,50 @@ def test_counters_of_two_clients_with_one_name_are_not_those_of_the_last_one() -
     assert len(list(contradictions(found))) == 1
 
 
+NOW_MS = 1_795_258_585_425
+THREE_HOURS_MS = 3 * 3_600_000
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("live", "dead", "as_of_ms"),
+    [
+        (f"12 {NOW_MS}", f"900 {NOW_MS - THREE_HOURS_MS}", NOW_MS),
+        (f"12 {NOW_MS}", f"12 {NOW_MS - THREE_HOURS_MS}", NOW_MS),
+        ("12", f"900 {NOW_MS - THREE_HOURS_MS}", None),
+    ],
+    ids=["both have a time", "the values are equal", "only the dead one has a time"],
+)
+def test_a_value_of_hours_ago_beside_a_new_one_of_the_same_series_does_not_count(
+    live: str, dead: str, as_of_ms: int | None, order: int
+) -> None:
+    """What collects the values of several pods may show the last one of a pod that ended hours ago."""
+    name, labels = "kafka_consumer_fetch_manager_records_lag", 'client_id="c",topic="t",partition="0"'
+    lines = [f'{name}{{{labels},pod="{pod}"}} {value}\n' for pod, value in (("a", dead), ("b", live))]
+    found = of_prometheus("".join(lines[::order]))
+    assert [(p.reported_lag, p.as_of_ms) for p in of_metrics(found)] == [(12, as_of_ms)]
+    assert list(contradictions(found)) == []
+
+
+def test_two_live_values_of_one_series_contradict_each_other_though_their_times_differ() -> None:
+    """Prometheus scrapes two pods some seconds apart: the newer value is not more true of their common name."""
+    name = "kafka_consumer_consumer_fetch_manager_metrics_fetch_total"
+    values = (100, NOW_MS), (3, NOW_MS - 30_000), (50, NOW_MS - THREE_HOURS_MS)
+    found = of_prometheus("".join(f'{name}{{client_id="c",pod="{ms}"}} {value} {ms}\n' for value, ms in values))
+    assert [(p.client_id, p.requests_total) for p in of_metrics(found)] == [("c", None)]
+    assert len(list(contradictions(found))) == 1
+
+
+def test_only_the_values_of_one_metric_are_compared_by_their_times() -> None:
+    """A position is as of the oldest of the values that it has."""
+    own = 'client_id="c",topic="t",partition="0"'
+    lag, lead = (f"kafka_consumer_fetch_manager_records_{name}{{{own}}}" for name in ("lag", "lead"))
+    found = of_prometheus(f"{lag} 12 {NOW_MS}\n{lag} 900 1\n{lead} 5 {NOW_MS - THREE_HOURS_MS}\n")
+    (position,) = of_metrics(found)
+    assert (position.reported_lag, position.reported_lead) == (12, 5)
+    assert position.as_of_ms == NOW_MS - THREE_HOURS_MS
+
+
 def test_no_recorded_scrape_or_answer_contradicts_itself(folder: Path) -> None:
     for recording, client in CLIENTS.items():
         for _, *answers in rounds(unpacked(recording, folder) / client):
