@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "session": "client_positions common config kafka lake log_segments",
     "quality": "common lake tables",
     "derive": "analytics common config lake log_segments tables",
-    "snapshot": "analytics common config derive kafka lake quality tables",
+    "snapshot": "analytics client_positions common config derive kafka lake quality tables",
     "replay": "client_positions common config derive lake tables",
     "maintain": "analytics common config derive lake tables",
     "notify": "common config lake tables",

@@ -13,6 +13,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from pipeline.client_positions.log_layouts import Line, Times, Unwrapper
+from pipeline.client_positions.nothing_found import NO_READER
 from pipeline.client_positions.position import Position, stored_name, time_ms
 from pipeline.client_positions.request_lines import READ, api_of, fetch_of, remote_address, replica_id, request_in
 from pipeline.client_positions.request_memory import Memory
@@ -122,7 +123,7 @@ class RequestLog:
                 "no new line has a request: the level of kafka.request.logger must be DEBUG, "
                 "with an appender to this file"
             )
-        return "has requests, but no consumer's FETCH: no client has read from this broker"
+        return NO_READER
 
     def positions(self) -> list[Position]:
         """The positions of every client, see Memory."""

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.client_positions.nothing_found import POSITIONS_MISSING, without_understood
 from pipeline.client_positions.position_rows import one_line, row_of
 from pipeline.common.columns import date_of
 from pipeline.common.errors import ConfigError
@@ -109,9 +110,10 @@ def _land(
     errors = _errors(lake.read_snapshots(CLIENT_POSITIONS, cluster, ids))
     summaries = []
     for i in ids:
-        of_snapshot = errors.get(i, [])
+        failed, understood = without_understood(errors.get(i, []))
+        warnings = {POSITIONS_MISSING: understood} if understood else {}
         counts = {name: found.get(i, 0) for name, found in rows.items()}
-        summary = Summary(PARTIAL if of_snapshot else COMPLETE, rows=counts, errors=of_snapshot)
+        summary = Summary(PARTIAL if failed else COMPLETE, rows=counts, errors=failed, warnings=warnings)
         summaries.append((Claim(cluster, i, run_id, started_at), summary))
     Ledger(lake, config.snapshot, clock).record(cluster, summaries)
 

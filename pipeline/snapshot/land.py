@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from pipeline.client_positions.nothing_found import POSITIONS_MISSING, without_understood
 from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import ClusterConfig
@@ -165,7 +166,10 @@ def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: 
 
 
 def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
-    """Stores the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected."""
+    """Stores the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected.
+
+    What was understood and holds no position is only a warning: it may be so for good, as of a producer.
+    """
     is_own = ~F.col("is_others")
     wanted = {"rows": is_own, "errors": is_own & F.col("error").isNotNull(), "others": F.col("is_others")}
 
@@ -184,7 +188,11 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
         landed.errors.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
     if errors:
         rows = lake.read_snapshots(CLIENT_POSITIONS, claim.cluster, [claim.snapshot_id])
-        landed.errors += error_entries(rows, CLIENT_POSITIONS.name, F.col("endpoint"))
+        failed, understood = without_understood(error_entries(rows, CLIENT_POSITIONS.name, F.col("endpoint")))
+        landed.errors += failed
+        if understood:
+            landed.warnings[POSITIONS_MISSING] = understood
+            errors -= understood
     log.info("%s: client_positions: %d rows, %d errors", claim, landed.positions, errors)
 
 

@@ -37,7 +37,8 @@ SNAPSHOTS = Table(
             MapType(STRING, LONG),
             (
                 "counts of oddities, such as captured_in_future (a clock is ahead), metadata_missing (commits whose "
-                "metadata is not known), groups_unproven (1: it is not proven that no group is missing) and "
+                "metadata is not known), groups_unproven (1: it is not proven that no group is missing), "
+                "positions_missing (endpoints and files that were understood and hold no consumer's position) and "
                 "repeated_tasks (attempts whose requests are not counted), and of missed_instants just before"
             ),
         ),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import DataSource
 
 from pipeline.client_positions.consumer_metrics import of_prometheus
 from pipeline.client_positions.metrics_source import (
@@ -15,6 +16,9 @@ from pipeline.client_positions.metrics_source import (
     PositionsSource,
     StatisticsSource,
 )
+from pipeline.client_positions.nothing_found import UNDERSTOOD, without_understood
+from pipeline.client_positions.position_rows import POSITIONS
+from pipeline.client_positions.request_log_source import RequestLogSource
 from tests.helpers.client_metrics import SCRAPE, rows_of
 from tests.helpers.request_logs import errors, reported
 
@@ -94,6 +98,54 @@ def test_a_text_without_a_position_says_why(
     source: type[PositionsSource], text: str, expected: str, tmp_path: Path
 ) -> None:
     assert why(source, text, tmp_path) == [expected]
+
+
+PRODUCER = json.dumps({"client_id": "p", "type": "producer"})
+PRODUCED = (
+    "[2026-11-28 11:11:39,254] DEBUG Completed request:RequestHeader(apiKey=PRODUCE, apiVersion=8, clientId=p, "
+    "correlationId=14) -- {acks=-1},response:{} (logger)"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "is_understood"),
+    [
+        (StatisticsSource, PRODUCER, True),
+        (ClientMetricsSource, json.dumps(STANDBY), True),
+        (RequestLogSource, f"{PRODUCED}\n", True),
+        (StatisticsSource, "{}", False),
+        (StatisticsSource, f"{PRODUCER}\n{{", False),
+        (StatisticsSource, "", False),
+        (ClientMetricsSource, f"{json.dumps(STANDBY)}\n{{", False),
+        (ClientMetricsSource, json.dumps([REFUSED]), False),
+        (ClientMetricsSource, json.dumps({"request": {"type": "version"}, "value": {}, "status": 200}), False),
+        (ClientMetricsSource, "jvm_threads_current 12.0\n", False),
+        (RequestLogSource, "", False),
+        (RequestLogSource, "[2026-11-28 11:11:39,254] INFO started (kafka.server.KafkaServer)\n", False),
+        (RequestLogSource, f"{PRODUCED}\n[2026-11-28 11:11:39,254] DEBUG Completed request:apiKey=FETCH\n", False),
+    ],
+)
+def test_what_was_understood_and_holds_no_position_is_no_error_of_a_snapshot(
+    source: type[DataSource], text: str, is_understood: bool, log: Path
+) -> None:
+    """A producer's statistics once made each snapshot of their cluster partial."""
+    log.write_text(text)
+    reader = source({"path": str(log)}).reader(POSITIONS)
+    rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]  # type: ignore[union-attr, call-arg]
+    found = [("client_positions", row["endpoint"], row["error"], 1) for row in rows]
+    assert found
+    assert None not in {error for _, _, error, _ in found}
+    expected: tuple[list[Any], int] = ([], len(found)) if is_understood else (found, 0)
+    assert without_understood(found) == expected
+
+
+def test_errors_beside_what_was_understood_are_still_errors() -> None:
+    understood, failed = (
+        ("client_positions", "a and others", UNDERSTOOD[0], 7),
+        ("client_positions", "b", "is empty", 2),
+    )
+    assert without_understood([understood, failed]) == ([failed], 7)
+    assert without_understood([]) == ([], 0)
 
 
 def test_a_file_of_a_folder_that_has_not_changed_for_long_is_not_read_and_no_error(tmp_path: Path) -> None:
