@@ -39,7 +39,8 @@ The configuration is a TOML file. Begin with a copy of `conf/production.example.
 is wrong with your file, without starting Spark. In any text value, `${env:NAME}` stands for an environment variable of
 the driver, and `${secret:SCOPE/KEY}` for a secret of Databricks.
 
-Each relative path in a file is relative to the folder of that file, wherever a job is called. What is written on the
+Each relative path in a file is relative to the folder of that file, wherever a job is called. If the file is a link,
+that is the folder of the link; if the folder is a link, it is the folder that the link names. What is written on the
 command line, such as `--lake`, is relative to the current folder.
 
 Secrets must be written in one of these two ways, so that the file can be kept with your code: `sasl_plain_password`,

@@ -60,7 +60,10 @@ def refuse_two_lakes(file: Path, written: Any, lake: LakeConfig) -> None:
     folder = lake.local_folder
     if folder is None or not isinstance(written, str) or not is_relative(written):
         return
-    here = Path(os.path.normpath(Path.cwd() / written))
+    try:
+        here = Path(os.path.normpath(Path.cwd() / written))
+    except FileNotFoundError:  # the current folder is deleted, and so has no lake
+        return
     if not is_lake(here) or here.resolve() == folder.resolve():
         return
     of_file, of_here = f"{folder} (relative to this file)", f"{here} (relative to the current folder)"

@@ -65,4 +65,6 @@ def _absolute(value: Any, folder: Path) -> Any:
         return tuple(_absolute(each, folder) for each in value)
     if not isinstance(value, str) or not is_relative(value):
         return value
-    return type(value)(os.path.normpath(folder.absolute() / value))  # a text that a variable has filled in stays one
+    # `normpath` takes `..` for the folder before it in the text. So the folder is resolved: if it is a link, a root
+    # above it would otherwise depend on how the file is named. A linked file is not resolved, as Kubernetes has them.
+    return type(value)(os.path.normpath(folder.resolve() / value))  # a text that a variable has filled in stays one

@@ -91,7 +91,11 @@ def _absolute(root: str) -> str:
     if re.match("file:(?!/)", root, re.IGNORECASE):
         raise ValueError("must be absolute after file:, such as file:///lake")
     # Of a file, all relative paths are absolute by now: this one is of the command line.
-    return str(Path(root).absolute()) if is_relative(root) else root
+    try:
+        return str(Path(root).absolute()) if is_relative(root) else root
+    except FileNotFoundError:
+        gone = "is relative to the current folder, which is not there any more: write an absolute path"
+        raise ValueError(gone) from None
 
 
 def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:

@@ -59,6 +59,35 @@ def test_a_relative_root_is_relative_to_the_file_that_has_it_wherever_one_stands
         assert load_config(path, {"NAME": "x"}).lake.root == expected.format(folder=tmp_path)
 
 
+def test_a_root_above_a_linked_folder_is_one_lake_whichever_name_of_the_folder_is_used(
+    tmp_path: Path, elsewhere: Path
+) -> None:
+    written(tmp_path / "conf", "../lake")
+    (elsewhere / "linked").symlink_to(tmp_path / "conf")
+    for path in (Path("linked/my.toml"), elsewhere / "linked" / "my.toml", tmp_path / "conf" / "my.toml"):
+        assert load_config(path, {}).lake.root == f"{tmp_path}/lake"
+
+
+def test_a_linked_file_has_the_folder_of_the_link_as_in_a_config_map_of_kubernetes(
+    tmp_path: Path, elsewhere: Path
+) -> None:
+    (tmp_path / "mount").mkdir()
+    written(tmp_path / "mount" / "..data", "lake")
+    (tmp_path / "mount" / "my.toml").symlink_to("..data/my.toml")
+    assert load_config(tmp_path / "mount" / "my.toml", {}).lake.root == f"{tmp_path}/mount/lake"
+
+
+def test_a_deleted_current_folder_has_no_second_lake_and_no_relative_one(tmp_path: Path, elsewhere: Path) -> None:
+    file = written(tmp_path / "conf", "lake")
+    elsewhere.rmdir()
+    assert load_config(file, {}).lake.root == f"{tmp_path}/conf/lake"
+    with pytest.raises(ConfigError) as refused:
+        load_config(file, {}, "./lake")
+    assert str(refused.value) == (
+        "the location of a lake is relative to the current folder, which is not there any more: write an absolute path"
+    )
+
+
 def test_a_relative_lake_of_the_command_line_is_relative_to_the_current_folder(tmp_path: Path, elsewhere: Path) -> None:
     file = written(tmp_path / "conf", "/lake")
     assert load_config(file, {}, "a/lake").lake.root == f"{elsewhere}/a/lake"
