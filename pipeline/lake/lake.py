@@ -47,11 +47,13 @@ class Lake(LakeTables):
         return schema_version(self)
 
     def guarded(self, may_write: Callable[[], None]) -> Lake:
-        """The same lake, for a run that may lose its right to write.
+        """The same lake, for a run that may lose its right to write; it expects as many rows as this one.
 
         `may_write` is called before each try, and raises if the right is lost.
         """
-        return Lake(self.spark, self._config, may_write)
+        guarded = Lake(self.spark, self._config, may_write)
+        guarded._has_many = self._has_many  # else the log index of a large cluster would be computed into the driver
+        return guarded
 
     def for_one_cluster(self) -> Lake:
         """The same lake, for a cluster whose rows may be many while those of others are few."""

@@ -41,7 +41,7 @@ class LakeTables:
     def expect_rows(self, rows: int) -> None:
         """Announces how many rows the next queries read. If these are many, Spark reads and writes them from now on.
 
-        Another object for the same lake still expects few, as long as it is not told otherwise.
+        Another object for the same lake still expects few, unless it was made from this one by `guarded` after that.
         """
         self._has_many |= rows >= MANY_ROWS
         expect_rows(self.spark, rows)

@@ -1,12 +1,15 @@
 """The settings for few rows: how long they are used, and that the session's own settings are restored."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake
 from pipeline.lake.few_rows import FEW_ROWS, MANY_ROWS, expect_rows, for_few_rows, own_setting
 
 OWN = {
@@ -45,6 +48,17 @@ def test_many_rows_restore_the_sessions_own_settings(session: SparkSession) -> N
         expect_rows(session, MANY_ROWS)
         assert settings(session) == OWN
     assert settings(session) == OWN
+
+
+def test_a_guarded_lake_expects_as_many_rows_as_the_lake_and_one_for_another_cluster_does_not(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(session, LakeConfig(root=str(tmp_path)))
+    with for_few_rows(session):
+        assert lake.guarded(lambda: None)._expects_few
+        lake.expect_rows(MANY_ROWS)
+        assert not lake.guarded(lambda: None)._expects_few
+        assert lake.for_one_cluster()._expects_few
 
 
 def test_an_error_restores_the_sessions_own_settings(session: SparkSession) -> None:
