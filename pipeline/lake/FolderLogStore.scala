@@ -25,7 +25,8 @@ import org.apache.hadoop.fs.Path
   *
   * When a commit returns, it is on the disk, and so are the files that it adds: they are synced before the version has
   * its name, and the folder of the log after that. Otherwise a version could be an empty file after a power failure, and
-  * the table unreadable until somebody removes that file.
+  * the table unreadable until somebody removes that file. The files of a checkpoint are synced before it is named as the
+  * last one.
   */
 class FolderLogStore(hadoopConf: Configuration) extends LocalLogStore(hadoopConf) {
   import FolderLogStore._
@@ -41,6 +42,7 @@ class FolderLogStore(hadoopConf: Configuration) extends LocalLogStore(hadoopConf
     val lines = actions.asScala.toSeq
     try {
       lines.flatMap(addedFile(file, _)).foreach(sync)
+      if (overwrite) lines.flatMap(checkpointFiles(file, _)).foreach(part => Try(sync(part)))
       writeSynced(unfinished, lines.map(_ + "\n").mkString.getBytes(UTF_8))
       if (overwrite) replace(unfinished, file) // not a commit: `_last_checkpoint`
       else link(unfinished, file)
@@ -52,12 +54,21 @@ class FolderLogStore(hadoopConf: Configuration) extends LocalLogStore(hadoopConf
 
 object FolderLogStore {
   private val Added = """(?s)\{"add":\{"path":"([^"\\]+)".*""".r
+  private val Version = """"version":(\d{1,18})""".r
 
   /** The file that an action of a commit adds to the table. */
   private def addedFile(commit: NioPath, action: String): Option[NioPath] = action match {
     case Added(name) => Some(commit.getParent.resolveSibling(new URI(name).getPath)).filter(Files.exists(_))
     case _ => None
   }
+
+  /** The files of the checkpoint that a `_last_checkpoint` names. Delta deletes the commits that they replace after that. */
+  private def checkpointFiles(last: NioPath, line: String): Seq[NioPath] =
+    Version.findFirstMatchIn(line).toSeq.flatMap { found =>
+      val begin = f"${found.group(1).toLong}%020d.checkpoint."
+      val files = Option(last.getParent.toFile.listFiles).toSeq.flatten
+      files.filter(file => file.getName.startsWith(begin) && file.getName.endsWith(".parquet")).map(_.toPath)
+    }
 
   private def writeSynced(file: NioPath, bytes: Array[Byte]): Unit =
     Using.resource(FileChannel.open(file, CREATE_NEW, WRITE)) { channel =>

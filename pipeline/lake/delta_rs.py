@@ -15,11 +15,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
 
 from pipeline.common.errors import LakeError
 from pipeline.lake.predicates import for_datafusion, of_cluster, one_of
 
+_KEEP_LOG = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Some commits make a checkpoint. delta-rs would at once delete commits that it replaces, before it is on the disk."""
 SOURCE_ROW, IS_UPDATED = "_source_row", "_is_updated"
 
 
@@ -58,7 +60,13 @@ def replace_rows(found: DeltaTable, rows: pa.Table, where: str) -> None:
     for column in schema:
         if column.name not in rows.column_names:
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    write_deltalake(found, rows.select(schema.names).cast(schema), mode="overwrite", predicate=where)
+    write_deltalake(
+        found,
+        rows.select(schema.names).cast(schema),
+        mode="overwrite",
+        predicate=where,
+        post_commithook_properties=_KEEP_LOG,
+    )
 
 
 def delete_rows(found: DeltaTable, where: str) -> None:

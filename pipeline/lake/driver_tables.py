@@ -27,7 +27,7 @@ from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.delta_rs import arrow_schema, delete_rows, merge_rows, query_rows, replace_rows, select_rows
-from pipeline.lake.durable import sync_versions
+from pipeline.lake.durable import sync_checkpoint, sync_versions
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
@@ -126,7 +126,7 @@ class DriverTables:
             return history.delete_unused(self._open(table), self._root / table.name)
 
     def checkpoint(self, table: Table) -> bool:
-        """Writes a checkpoint if the last one is old, and deletes expired files of the log."""
+        """Writes a checkpoint if the last one is old, and then deletes expired files of the log."""
         with self._committing(table) as found:
             return history.write_checkpoint(found, self._root / table.name)
 
@@ -151,15 +151,20 @@ class DriverTables:
 
     @contextmanager
     def _committing(self, table: Table) -> Iterator[DeltaTable]:
+        folder = self._root / table.name
         with _errors(table):
             found = self._open(table)
-            before = found.version()
+            before, checkpoint_before = found.version(), history.last_checkpoint(folder)
             self._may_write()  # after opening, so that a commit in between is a conflict
             yield found
-            sync_versions(self._root / table.name, range(before + 1, found.version() + 1))
+            sync_versions(folder, range(before + 1, found.version() + 1))
             # delta-rs may have rewritten `_last_checkpoint`, and this is Spark's checksum of that file. If the two do
             # not agree, Spark retries for three seconds in all, as if the file were still being written.
-            (self._root / table.name / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)
+            (folder / "_delta_log" / "._last_checkpoint.crc").unlink(missing_ok=True)
+            checkpoint = history.last_checkpoint(folder)
+            if checkpoint != checkpoint_before:  # also made by some commits
+                sync_checkpoint(folder, checkpoint)
+                _shorten_log(found, table)
 
 
 _LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
@@ -203,6 +208,13 @@ def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:
             pass
         except (DeltaError, pa.ArrowException, OSError) as exc:  # the rows themselves are already written
             log.warning("%s: its small files could not be joined: %s", table.name, first_line(exc))
+
+
+def _shorten_log(found: DeltaTable, table: Table) -> None:
+    try:
+        history.delete_expired(found)
+    except (DeltaError, LakeError, OSError) as exc:  # the commit is made, and the log only longer than it need be
+        log.warning("%s: expired files of its log could not be deleted: %s", table.name, first_line(exc))
 
 
 def _small_files(found: DeltaTable, cluster: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,21 +19,34 @@ def sync_versions(table: Path, versions: Iterable[int]) -> None:
     log = table / "_delta_log"
     for version in versions:
         commit = log / f"{version:020}.json"
-        with suppress(OSError):
-            for file in (*_added_files(table, commit), commit, log):
-                _sync(file)
+        for file in (*_added_files(table, commit), commit, log):
+            _sync(file)
 
 
-def _added_files(table: Path, commit: Path) -> Iterator[Path]:
-    for line in commit.read_text("utf-8").splitlines():
-        if added := json.loads(line).get("add"):
-            yield table / unquote(added["path"])
+def sync_checkpoint(table: Path, version: int) -> None:
+    """Waits until the checkpoint of a version is on the disk, and `_last_checkpoint`, which names it.
+
+    Call it before the commits that the checkpoint replaces are deleted: if they are gone and the checkpoint is an empty
+    file after a power failure, the table is lost.
+    """
+    log = table / "_delta_log"
+    for file in (*sorted(log.glob(f"{version:020}.checkpoint*.parquet")), log / "_last_checkpoint", log):
+        _sync(file)
+
+
+def _added_files(table: Path, commit: Path) -> list[Path]:
+    try:
+        actions = [json.loads(line) for line in commit.read_text("utf-8").splitlines()]
+    except OSError:
+        return []
+    return [table / unquote(action["add"]["path"]) for action in actions if action.get("add")]
 
 
 def _sync(place: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    opened = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    """Waits until a file, or the names in a folder, are on the disk, if the file system can say so."""
+    with suppress(OSError):
+        opened = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

@@ -17,6 +17,7 @@ MOST_COMMITS = 10
 """Commits since the newest checkpoint from which on another one is written. Each reader reads all of these commits."""
 FILES_RETENTION = "delta.deletedFileRetentionDuration"
 LOG_RETENTION = "delta.logRetentionDuration"
+LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 KEPT_FOR_A_WEEK = f"'{FILES_RETENTION}' = 'interval {LEAST_HOURS} hours'"
 """The property in SQL."""
 _HOURS = {"week": 168.0, "day": 24.0, "hour": 1.0, "minute": 1 / 60, "second": 1 / 3600}
@@ -60,20 +61,26 @@ def delete_unused(found: DeltaTable, folder: Path) -> int:
 
 
 def write_checkpoint(found: DeltaTable, folder: Path) -> bool:
-    """Writes a checkpoint if the last one is old, deletes expired files of the log; returns whether it did.
-
-    These files stay if the property says to keep the log for less than a week: former versions need them.
-    """
-    if found.version() - _last_checkpoint(folder) < MOST_COMMITS:
+    """Writes a checkpoint if the last one is old; returns whether it did."""
+    if found.version() - last_checkpoint(folder) < MOST_COMMITS:
         return False
     found.create_checkpoint()
-    properties = found.metadata().configuration
-    if LOG_RETENTION not in properties or _hours(properties, LOG_RETENTION) >= LEAST_HOURS:
-        found.cleanup_metadata()
     return True
 
 
-def _last_checkpoint(folder: Path) -> int:
+def delete_expired(found: DeltaTable) -> None:
+    """Deletes expired files of the log, which a checkpoint has replaced that is on the disk.
+
+    These files stay if the table's properties say so, and if they say to keep the log for less than a week: former
+    versions need them.
+    """
+    properties = found.metadata().configuration
+    is_wanted = properties.get(LOG_CLEANUP, "true").lower() != "false"
+    if is_wanted and (LOG_RETENTION not in properties or _hours(properties, LOG_RETENTION) >= LEAST_HOURS):
+        found.cleanup_metadata()
+
+
+def last_checkpoint(folder: Path) -> int:
     """The version of the newest checkpoint; -1 if there is none."""
     try:
         return int(json.loads((folder / "_delta_log" / "_last_checkpoint").read_text())["version"])

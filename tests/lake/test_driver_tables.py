@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows, one_of
+from pipeline.lake.driver_tables import DriverTables, arrow_rows
+from pipeline.lake.durable import sync_versions
+from pipeline.lake.history import MOST_COMMITS
 from pipeline.tables import (
     COMPUTED,
     FINDINGS,
@@ -216,16 +219,25 @@ def test_whatever_the_driver_writes_has_texts_of_the_plain_type(
     assert odd_types(tmp_path / "lake") == []
 
 
-def test_what_the_driver_has_committed_is_on_the_disk(
-    by_driver: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    real, synced = os.fsync, []
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What has been synced, in order; in the place of a checkpoint, also the versions that the log then had."""
+    real, places = os.fsync, []
 
     def recorded(opened: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{opened}").readlink())
+        place = Path(f"/proc/self/fd/{opened}").readlink()
+        if ".checkpoint." in place.name:
+            places.extend(sorted(place.parent.glob("*.json")))
+        places.append(place)
         real(opened)
 
     monkeypatch.setattr(os, "fsync", recorded)
+    return places
+
+
+def test_what_the_driver_has_committed_is_on_the_disk(
+    by_driver: Lake, monkeypatch: pytest.MonkeyPatch, synced: list[Path], tmp_path: Path
+) -> None:
     monkeypatch.setattr("pipeline.lake.driver_tables.MOST_FILES", 1)
     rows = [with_values(COMPUTED, full_row(COMPUTED), snapshot_id=ID + n) for n in range(2)]
     for n, row in enumerate(rows):
@@ -235,3 +247,66 @@ def test_what_the_driver_has_committed_is_on_the_disk(
     assert [place for place in synced if place.suffix == ".json"] == versions, "the last one joins the files"
     assert {place for place in synced if place.suffix == ".parquet"} == {*table.rglob("cluster=*/*.parquet")}
     assert synced[-1] == table / "_delta_log"
+
+
+def committed(tables: DriverTables, number: int) -> None:
+    row = with_values(COMPUTED, full_row(COMPUTED), snapshot_id=ID + number)
+    tables.overwrite(COMPUTED, arrow_rows(COMPUTED, [row]), of_snapshots("east", [ID + number]))
+
+
+def expire(log: Path) -> None:
+    for file in log.iterdir():
+        os.utime(file, (0, 0))
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True], ids=["made by a commit", "asked for"])
+def test_a_checkpoint_is_on_the_disk_before_the_commits_that_it_replaces_are_deleted(
+    synced: list[Path], tmp_path: Path, is_asked_for: bool
+) -> None:
+    tables, log = DriverTables(tmp_path), tmp_path / "computed" / "_delta_log"
+    tables.create(COMPUTED, {} if is_asked_for else {"delta.checkpointInterval": str(MOST_COMMITS + 1)})
+    for number in range(MOST_COMMITS - 1):
+        committed(tables, number)
+    expire(log)
+    synced.clear()
+    committed(tables, MOST_COMMITS)
+    if is_asked_for:
+        synced.clear()
+        assert tables.checkpoint(COMPUTED)
+    versions = [log / f"{number:020}.json" for number in range(MOST_COMMITS + 1)]
+    checkpoint = log / f"{MOST_COMMITS:020}.checkpoint.parquet"
+    assert synced[-len(versions) - 3 :] == [*versions, checkpoint, log / "_last_checkpoint", log]
+    assert [*log.glob("*.json")] == versions[-1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delta.enableExpiredLogCleanup", "false"),
+        ("delta.logRetentionDuration", "interval 1 days"),
+        ("delta.logRetentionDuration", "interval 6 months"),
+    ],
+)
+def test_a_commit_that_makes_a_checkpoint_keeps_the_log_as_the_tables_owner_says(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    tables, log = DriverTables(tmp_path), tmp_path / "computed" / "_delta_log"
+    tables.create(COMPUTED, {"delta.checkpointInterval": "3", name: value})
+    committed(tables, 1)
+    expire(log)
+    committed(tables, 2)
+    assert (log / f"{2:020}.checkpoint.parquet").exists()
+    assert len([*log.glob("*.json")]) == 3
+
+
+def test_a_file_that_is_gone_does_not_keep_the_others_of_a_commit_from_the_disk(
+    synced: list[Path], tmp_path: Path
+) -> None:
+    tables, table = DriverTables(tmp_path), tmp_path / "computed"
+    tables.create(COMPUTED, {})
+    committed(tables, 1)
+    (data,) = table.rglob("cluster=*/*.parquet")
+    data.unlink()
+    synced.clear()
+    sync_versions(table, [1])
+    assert synced == [table / "_delta_log" / f"{1:020}.json", table / "_delta_log"]

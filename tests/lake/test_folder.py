@@ -103,8 +103,18 @@ def test_a_commit_and_the_files_that_it_adds_are_on_the_disk_before_the_version_
     assert [place.name for place in synced[:1]] == [data.name]
     assert synced[1].name.startswith(".0.json."), "while it has no name yet"
     assert synced[2:] == [log]
-    replaced = _synced(spark, tmp_path / "jfr", lambda: _commit(spark, log / "_last_checkpoint", "{}", overwrite=True))
-    assert [place.name.partition(".json.")[0][:17] for place in replaced] == ["._last_checkpoint", "_delta_log"]
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_is_named_as_the_last_one(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    parts = [log / f"{10:020}.checkpoint.{part:010}.{2:010}.parquet" for part in (1, 2)]
+    for file in (*parts, log / f"{1:020}.checkpoint.parquet", log / f".{parts[0].name}.crc"):
+        file.write_bytes(b"rows")
+    last = '{"version":10,"size":7,"parts":2,"sizeInBytes":9}'
+    replaced = _synced(spark, tmp_path / "jfr", lambda: _commit(spark, log / "_last_checkpoint", last, overwrite=True))
+    assert {*replaced[:2]} == {*parts}
+    assert [place.name[:17] for place in replaced[2:]] == ["._last_checkpoint", "_delta_log"]
 
 
 def _synced(spark: SparkSession, recorded: Path, action: Callable[[], str]) -> list[Path]:
