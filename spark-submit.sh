@@ -137,7 +137,8 @@ done
 value_of() { # value_of NUMBER: of an option of spark-submit, written as `--option value` or `--option=value`
   if [[ ${spark_options[$1]} == *=* ]]; then echo "${spark_options[$1]#*=}"; else echo "${spark_options[$1 + 1]:-}"; fi
 }
-# What spark-submit will take for the master: its option, --conf, or the file of its settings; empty if none names it.
+# What spark-submit will take for the master: its option, --conf, the file of its settings, or the environment; empty if
+# none names it.
 master() {
   local file=${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-defaults.conf option= conf= i
   for ((i = 0; i < ${#spark_options[@]}; i++)); do
@@ -150,7 +151,8 @@ master() {
   if [[ -z $option$conf && -r $file ]]; then
     conf=$(sed -n 's/^[[:space:]]*spark\.master[[:space:]=:]*//p' "$file" | tail -n 1)
   fi
-  echo "${option:-$conf}"
+  conf=${option:-$conf}
+  echo "${conf:-${MASTER:-}}"
 }
 
 # spark-submit takes the last of an option: lists that both sides have are joined.

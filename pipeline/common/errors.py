@@ -91,7 +91,7 @@ _REMEDIES = {
     errno.EIO: "check the disk",
 }
 """What to do about errors of the operating system that no setting of laglake can prevent."""
-_CAUSE = re.compile(r"^\s*(?:\x1b\[\d+m)?↳(?:\x1b\[\d+m)? (.+?)(?: \(os error \d+\))?$", re.MULTILINE)
+_CAUSE = re.compile(r"^[ \t]*(?:\x1b\[\d+m)?↳(?:\x1b\[\d+m)? (.+?)(?: \(os error \d+\))?$", re.MULTILINE)
 """A line in which delta-rs names the cause of the line before. The last of these lines has the cause of all."""
 
 
@@ -124,16 +124,21 @@ def remedy_of(error: OSError) -> str | None:
 
 
 _MISSING_LOG = re.compile(
-    r"FILE_NOT_EXIST\][^\n]* file (file:/[^\n]*?)/[^/\n]+/_delta_log/[^/\n]+?\.(?:json|parquet)\b"
+    r"FILE_NOT_EXIST\][^\n]* file (file:/[^\n]*?)(/[^/\n]+/_delta_log/[^/\n]+?\.(?:json|parquet)\b)"
 )
-"""The folder of a lake in Spark's message that an executor found no file of a table's log."""
+"""The folder of a lake in Spark's message that an executor found no file of a table's log, and that file in it."""
 
 
 def unseen_by_executors(message: str) -> str | None:
-    """What is wrong if an executor lacks a lake that the driver has; None if that is not what Spark's message says."""
+    """What is wrong if an executor lacks a lake that the driver has; None if that is not what Spark's message says.
+
+    If the driver does not find the file either, that file is gone, and an executor may be on the same machine.
+    """
     found = _MISSING_LOG.search(message)
-    folder = unquote(urlsplit(found[1]).path) if found else ""
-    if not folder or not Path(folder).is_dir():
+    if not found:
+        return None
+    folder, file = (unquote(urlsplit(location).path) for location in (found[1], found[1] + found[2]))
+    if not Path(file).exists():
         return None
     return (
         f"{folder}: the driver sees this lake, and an executor does not: with executors on other machines, a lake must "

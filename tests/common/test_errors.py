@@ -73,10 +73,22 @@ NOT_EXIST = (
 def test_a_lake_that_only_the_driver_sees_is_named_as_the_cause(tmp_path: Path) -> None:
     lake = tmp_path / "my lake"
     failure = PySparkException(NOT_EXIST.format(lake.as_uri().replace("file:///", "file:/")))
-    assert first_line(failure) == NOT_EXIST.splitlines()[0].format(f"file:{tmp_path}/my%20lake"), "the lake is gone"
-    lake.mkdir()
+    as_spark_says = NOT_EXIST.splitlines()[0].format(f"file:{tmp_path}/my%20lake")
+    assert first_line(failure) == as_spark_says, "the lake is gone"
+    log = lake / "snapshots" / "_delta_log"
+    log.mkdir(parents=True)
+    assert first_line(failure) == as_spark_says, "the file is gone: the driver does not see it either"
+    (log / f"{0:020}.json").touch()
     assert first_line(failure) == (
         f"{lake}: the driver sees this lake, and an executor does not: with executors on other machines, a lake must "
         "be where all of them see it, such as an object store, HDFS or a folder that all machines mount"
     )
     assert first_line(PySparkException(NOT_EXIST.format("s3a://bucket/lake"))).startswith("org.apache.spark.")
+
+
+def test_many_blank_lines_are_read_only_once_each() -> None:
+    """If each blank line were also read from those before it, this would take hours."""
+    assert first_line(OSError("first" + "\n" * 1_000_000 + "last")) == "first"
+    message = "Generic error" + "\n" * 1_000_000 + "  ↳ Too many open files (os error 24)"
+    expected = "Generic error: Too many open files; raise the limit on open files (ulimit -n)"
+    assert first_line(OSError(message)) == expected

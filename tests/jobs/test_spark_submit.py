@@ -252,15 +252,20 @@ def test_executors_of_another_spark_are_sent_deltas_jars(
     assert "--packages" not in given
 
 
-def test_executors_of_a_spark_whose_settings_name_a_cluster_are_sent_deltas_jars(
+def test_executors_of_a_spark_whose_settings_or_environment_name_a_cluster_are_sent_deltas_jars(
     submit: Submit, spark_home: Path
 ) -> None:
     (spark_home / "jars" / DELTAS[0]).touch()
+    given = submit("run", "--config", "config.toml", MASTER="spark://host:7077").stderr.splitlines()
+    assert given[given.index("--jars") + 1] == f"{spark_home}/jars/{DELTAS[0]}"
     (spark_home / "conf").mkdir()
     (spark_home / "conf" / "spark-defaults.conf").write_text("spark.master spark://host:7077\n")
     given = submit("run", "--config", "config.toml").stderr.splitlines()
     assert given[given.index("--jars") + 1] == f"{spark_home}/jars/{DELTAS[0]}"
-    assert "--jars" not in submit("--master", "local", "--", "run", "--config", "config.toml").stderr.splitlines()
+    given = submit("run", "--config", "config.toml", MASTER="local").stderr.splitlines()
+    assert "--jars" in given, "the file of settings counts more than the environment"
+    given = submit("--master", "local", "--", "run", "--config", "config.toml").stderr.splitlines()
+    assert "--jars" not in given
 
 
 def test_a_python_without_the_dependencies_is_refused(submit: Submit, tools: Path) -> None:
