@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -76,14 +77,17 @@ def delete_rows(found: DeltaTable, where: str) -> None:
         replace_rows(found, arrow_schema(found).empty_table(), where)
 
 
-def merge_rows(found: DeltaTable, key: Sequence[str], rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
+def merge_rows(
+    found: DeltaTable, key: Sequence[str], rows: pa.Table, cluster: str, update_if: str, staging: Path
+) -> tuple[int, int]:
     """Inserts the rows whose key is absent, and updates the others if `update_if` holds; returns both numbers.
 
     One commit, none if there is nothing to write. The place of the keys is replaced even if no row is there yet: if
-    another writer has put a row there meanwhile, that is a conflict.
+    another writer has put a row there meanwhile, that is a conflict. `staging` is a folder for what the merge needs
+    meanwhile.
     """
     where = _place(key, rows, cluster)
-    done = merged(_matched(found, key, rows, where, update_if), rows)
+    done = merged(_matched(found, key, rows, where, update_if, staging), rows)
     if done.inserted or done.updated:
         replace_rows(found, done.rows, where)
     return done.inserted, done.updated
@@ -125,16 +129,20 @@ def _place(key: Sequence[str], rows: pa.Table, cluster: str) -> str:
     return for_datafusion(" AND ".join(parts))
 
 
-def _matched(found: DeltaTable, key: Sequence[str], rows: pa.Table, where: str, update_if: str) -> pa.Table:
+def _matched(
+    found: DeltaTable, key: Sequence[str], rows: pa.Table, where: str, update_if: str, staging: Path
+) -> pa.Table:
     """The rows in a place, each with the number of the new row that has its key, and whether that replaces it.
 
-    delta-rs can only query tables, so the new rows are one for as long as the query takes.
+    delta-rs can only query tables, so the new rows are one for as long as the query takes. It is in the lake, and
+    not in the machine's folder for temporary files, which may be full, or have a name with % that delta-rs misreads.
     """
     numbered = rows.append_column(SOURCE_ROW, pa.array(range(rows.num_rows), pa.int64()))
     # In parentheses, because delta-rs would read `a IS NOT DISTINCT FROM b AND c` as if `b AND c` were in them.
     has_key = " AND ".join(f'(t."{name}" IS NOT DISTINCT FROM s."{name}")' for name in key)
     is_updated = f"coalesce(({for_datafusion(update_if or 'false')}) AND s.{SOURCE_ROW} IS NOT NULL, false)"
-    with tempfile.TemporaryDirectory(prefix="laglake_") as folder:
+    staging.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="merge_", dir=staging, ignore_cleanup_errors=True) as folder:
         write_deltalake(folder, numbered)
         asked = QueryBuilder().register("rows", found).register("s", DeltaTable(folder))
         text = (

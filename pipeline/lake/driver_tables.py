@@ -35,6 +35,8 @@ from pipeline.tables import SNAPSHOT_AT, Table
 
 log = logging.getLogger(__name__)
 
+STAGING = "_staging"
+"""The folder in a lake for rows that are not in a table yet."""
 MOST_FILES = 100
 """Small files of one cluster in the ledger or in `computed`. Each snapshot adds a file, so if there are more than this,
 they are joined into one."""
@@ -133,7 +135,7 @@ class DriverTables:
     def merge(self, table: Table, rows: pa.Table, cluster: str, update_if: str) -> tuple[int, int]:
         """Inserts the rows whose key is absent, and updates the others if `update_if` holds; returns both numbers."""
         with self._committing(table) as found:
-            counts = merge_rows(found, table.key, rows, cluster, update_if)
+            counts = merge_rows(found, table.key, rows, cluster, update_if, self._root / STAGING)
             _compact(found, table, rows)
             return counts
 
@@ -141,7 +143,7 @@ class DriverTables:
         """Rows that Spark has staged as Parquet; None if there are MANY_ROWS or more."""
         instants = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
         try:
-            files = ds.dataset(self._root / "_staging" / name, format=instants)
+            files = ds.dataset(self._root / STAGING / name, format=instants)
             return files.to_table() if files.count_rows() < MANY_ROWS else None
         except (pa.ArrowException, OSError):  # replaced meanwhile; Spark will report what is missing
             return None

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows
 from pipeline.lake.conflicts import FAILURES
-from pipeline.lake.driver_tables import NotForDriverError, arrow_rows
+from pipeline.lake.driver_tables import STAGING, NotForDriverError, arrow_rows
 from pipeline.lake.few_or_many import FewOrMany
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
@@ -179,7 +179,7 @@ class Lake(LakeTables):
         """
         self._may_write()
         if self._config.root is not None:
-            path = f"{self._config.root}/_staging/{name}"
+            path = f"{self._config.root}/{STAGING}/{name}"
             rows.write.mode("overwrite").parquet(path)
             few = self._driver.staged(name) if self._driver else None
             if few is not None:

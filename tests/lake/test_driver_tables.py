@@ -310,3 +310,20 @@ def test_a_file_that_is_gone_does_not_keep_the_others_of_a_commit_from_the_disk(
     synced.clear()
     sync_versions(table, [1])
     assert synced == [table / "_delta_log" / f"{1:020}.json", table / "_delta_log"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_merge_does_not_need_the_machines_folder_for_temporary_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_there: bool
+) -> None:
+    temporary = tmp_path / "a%20folder"
+    if is_there:
+        temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    tables = DriverTables(tmp_path / "lake")
+    tables.create(FINDINGS, {})
+    row = with_values(FINDINGS, full_row(FINDINGS), finding_id="a")
+    rows = arrow_rows(FINDINGS, [row, with_values(FINDINGS, row, finding_id="b")])
+    assert tables.merge(FINDINGS, rows.slice(0, 1), "east", "") == (1, 0)
+    assert tables.merge(FINDINGS, rows, "east", "true") == (1, 1)
+    assert [*(tmp_path / "lake" / "_staging").iterdir()] == []
