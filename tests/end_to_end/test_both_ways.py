@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def test_every_file_that_a_run_has_written_has_texts_of_the_plain_type(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_pandas_and_duckdb_can_filter_each_text_that_a_run_has_written(
+def test_pandas_duckdb_and_polars_can_filter_each_text_that_a_run_has_written(
     request: pytest.FixtureRequest, way: str
 ) -> None:
     """By a value that is there: files without it, by what Delta knows of them, would not be opened."""
@@ -101,6 +102,7 @@ def test_pandas_and_duckdb_can_filter_each_text_that_a_run_has_written(
             assert len(found.to_pandas(filters=[(name, "=", value)], columns=[name]))
             duck = duckdb.connect().register("found", found.to_pyarrow_dataset())
             assert duck.execute(f'SELECT count(*) FROM found WHERE "{name}" = ?', [value]).fetchall() != [(0,)]
+            assert pl.scan_delta(found).filter(pl.col(name) == value).select(pl.len()).collect().item()
             filtered.add(table.name)
     assert {"snapshots", "findings", "lag", "group_status", "computed"} <= filtered
 
