@@ -66,7 +66,8 @@ def reader_positions(
     rows = with_settings(client_partitions(reported), settings, "client_id")
     rows = _with_group(rows, groups, reported)
     rows = _with_known(rows, watermarks, committed_offsets, previous)
-    rows = possible_offsets(in_stretches(rows, PROCESS_PARTITION))
+    # Computed in two parts, because Spark Connect cannot send a plan of more than some fifty steps.
+    rows = computed(possible_offsets(in_stretches(rows, PROCESS_PARTITION)))
     # The `lag` of the previous snapshot is already written, and is not changed even if more is known now.
     new = F.broadcast(watermarks.select(*SNAPSHOT).distinct())
     rows = fetched_by_lag(consumed_by_lead(rows)).join(new, SNAPSHOT, how="left_semi")
