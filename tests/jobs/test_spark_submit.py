@@ -289,13 +289,14 @@ def test_the_default_config_is_that_of_the_project_in_any_working_directory(subm
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_failure_in_spark_is_one_line_and_exit_status_1(submit: Submit, tmp_path: Path) -> None:
-    config = tmp_path / "work" / "config.toml"
-    config.write_text(config.read_text().replace('"lake"', '"/proc/lake"'))
+    log = tmp_path / "work" / "lake" / "snapshots" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("not a commit")
     pyspark = subprocess.run(
         [sys.executable, "-c", "import pyspark; print(pyspark.__path__[0])"], capture_output=True, text=True, check=True
     )
-    ended = submit("--master", "local[1]", "--", "snapshot", "--config", str(config), SPARK_HOME=pyspark.stdout.strip())
+    ended = submit("--master", "local[1]", "--", "lag", "--config", "config.toml", SPARK_HOME=pyspark.stdout.strip())
     assert ended.returncode == 1
-    assert "No such file or directory: '/proc/lake'" in ended.stderr.splitlines()[-1]
+    assert ended.stderr.splitlines()[-1].startswith("snapshots: ")
     assert "Traceback" not in ended.stderr
     assert " INFO " not in ended.stderr
