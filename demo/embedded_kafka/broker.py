@@ -20,7 +20,7 @@ from demo.embedded_kafka.class_archive import ensure_class_archive
 from demo.embedded_kafka.cluster import START_TIMEOUT_S, Cluster
 from demo.embedded_kafka.jars import kafka_jars
 from demo.embedded_kafka.java_tools import JavaTools
-from demo.embedded_kafka.nodes import Node, plan_nodes, render_properties, server_properties
+from demo.embedded_kafka.nodes import Listener, Node, plan_nodes, render_properties, server_properties
 from demo.embedded_kafka.readiness import wait_for_brokers, wait_for_coordinators
 
 
@@ -30,7 +30,8 @@ class EmbeddedKafka(Cluster):
     Everything is under `directory`: node-<id>/data (the logs), node-<id>/server.log, tools.log. It starts empty:
     the nodes' folders of an earlier start are removed. `properties` are added to every server.properties.
     `users` (name → password) may use `sasl_bootstrap_servers` (SASL_PLAINTEXT, PLAIN). With users, ACLs apply, and
-    everything without an ACL is allowed to everyone. `heap_mb` is the heap limit of each broker.
+    everything without an ACL is allowed to everyone. `heap_mb` is the heap limit of each broker. Each broker also has
+    the `listeners`, by name; `scram_users` (name → password) may use those that have SCRAM.
 
     Raises, on entering:
         InUseError: another living process runs its Kafka in `directory`.
@@ -46,12 +47,16 @@ class EmbeddedKafka(Cluster):
         *,
         users: Mapping[str, str] | None = None,
         heap_mb: int = 512,
+        listeners: Mapping[str, Listener] | None = None,
+        scram_users: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory.absolute()
         self._count = brokers
         self._properties = dict(properties or {})
         self.users = dict(users or {})
         self._heap_mb = heap_mb
+        self._listeners = dict(listeners or {})
+        self._scram_users = dict(scram_users or {})
 
     def __enter__(self) -> Self:
         jars = kafka_jars()
@@ -62,7 +67,7 @@ class EmbeddedKafka(Cluster):
         try:
             self._tools = JavaTools(jars, self.directory, self._children.marker)
             self._tools.write_log_configuration()
-            nodes = plan_nodes(self.directory, self._count)
+            nodes = plan_nodes(self.directory, self._count, self._listeners)
             self._brokers = {
                 node.node_id: BrokerProcess(node, self._tools, self._children, self._heap_mb) for node in nodes
             }
@@ -101,7 +106,7 @@ class EmbeddedKafka(Cluster):
             self._configure(node, nodes)
         # With a leading zero byte, because an id that starts with "-" would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
-        formatting = [(broker, broker.start_formatting(cluster_id)) for broker in self._brokers.values()]
+        formatting = [(b, b.start_formatting(cluster_id, self._scram_users)) for b in self._brokers.values()]
         for broker, process in formatting:
             broker.finish_formatting(process, deadline - time.monotonic())
         for broker in self._brokers.values():
@@ -115,6 +120,6 @@ class EmbeddedKafka(Cluster):
     def _configure(self, node: Node, nodes: Sequence[Node]) -> None:
         shutil.rmtree(node.directory, ignore_errors=True)
         node.directory.mkdir()
-        properties = server_properties(node, nodes, self.users, self._properties)
+        properties = server_properties(node, nodes, self.users, self._properties, self._listeners)
         node.configuration_file.touch(mode=0o600)  # it may contain passwords
         node.configuration_file.write_text(render_properties(properties))

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 
 from demo.embedded_kafka.children import Children
@@ -23,12 +24,13 @@ class BrokerProcess:
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[str] | None = None
 
-    def start_formatting(self, cluster_id: str) -> subprocess.Popen[str]:
+    def start_formatting(self, cluster_id: str, scram_users: Mapping[str, str]) -> subprocess.Popen[str]:
         """Starts Kafka's StorageTool; without it, a KRaft node refuses to start with an empty folder."""
-        command = self._tools.command(
-            *("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", self._configuration),
-            log=self.node.log_file,
-        )
+        arguments = ["format", "--cluster-id", cluster_id, "--config", self._configuration]
+        for user, password in scram_users.items():
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                arguments += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
+        command = self._tools.command("kafka.tools.StorageTool", *arguments, log=self.node.log_file)
         with self.node.console_file.open("a") as console:
             return self._children.start(command, stdout=console, stderr=subprocess.STDOUT)
 

@@ -48,7 +48,7 @@ def _written_by_a_broker(jars: Path, scratch: Path) -> Path:
         tools = JavaTools(jars, scratch, children.marker, archive_to_write=scratch / ARCHIVE)
         tools.write_log_configuration()
         broker = BrokerProcess(node, tools, children, HEAP_MB)
-        broker.finish_formatting(broker.start_formatting(CLUSTER_ID), START_TIMEOUT_S)
+        broker.finish_formatting(broker.start_formatting(CLUSTER_ID, {}), START_TIMEOUT_S)
         broker.launch()
         broker.wait_until_listening(time.monotonic() + START_TIMEOUT_S)
         broker.stop()  # Java writes the archive when it ends

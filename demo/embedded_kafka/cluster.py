@@ -30,6 +30,10 @@ class Cluster:
         """host:port of every broker's SASL_PLAINTEXT listener, separated by commas; for `users`."""
         return ",".join(broker.node.sasl_address for broker in self._brokers.values())
 
+    def listener(self, name: str) -> str:
+        """host:port of every broker's further listener of this name, separated by commas."""
+        return ",".join(broker.node.listener_address(name) for broker in self._brokers.values())
+
     @property
     def broker_ids(self) -> tuple[int, ...]:
         """The ids of all brokers, running or not."""

@@ -6,8 +6,8 @@ node that a test kills or freezes, as long as it is not node 1.
 
 import random
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -16,14 +16,27 @@ PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True)
+class Listener:
+    """A further listener of each broker: its security protocol, and its properties without `listener.name.NAME.`.
+
+    Clients are sent to `advertised`, host:port, if it is given: a proxy in front of the listener.
+    """
+
+    protocol: str
+    properties: Mapping[str, str]
+    advertised: str | None = None
+
+
+@dataclass(frozen=True)
 class Node:
-    """One node: its id, its folder, and its ports (`controller_port` only on node 1)."""
+    """One node: its id, its folder, and its ports (`controller_port` only on node 1, `ports` by name of a listener)."""
 
     node_id: int
     directory: Path
     port: int
     sasl_port: int
     controller_port: int | None
+    ports: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -34,6 +47,10 @@ class Node:
     def sasl_address(self) -> str:
         """host:port of the listener that needs a user and a password (SASL_PLAINTEXT, PLAIN)."""
         return f"{HOST}:{self.sasl_port}"
+
+    def listener_address(self, name: str) -> str:
+        """host:port of a further listener."""
+        return f"{HOST}:{self.ports[name]}"
 
     @property
     def log_dir(self) -> Path:
@@ -56,11 +73,18 @@ class Node:
         return self.directory / "server.properties"
 
 
-def plan_nodes(directory: Path, brokers: int) -> tuple[Node, ...]:
-    """Nodes 1 … `brokers` under `directory`, with ports that are free now."""
-    ports = iter(free_ports(2 * brokers + 1))
+def plan_nodes(directory: Path, brokers: int, listeners: Collection[str] = ()) -> tuple[Node, ...]:
+    """Nodes 1 … `brokers` under `directory`, with ports that are free now, also for the further `listeners`."""
+    ports = iter(free_ports((2 + len(listeners)) * brokers + 1))
     return tuple(
-        Node(node_id, directory / f"node-{node_id}", next(ports), next(ports), next(ports) if node_id == 1 else None)
+        Node(
+            node_id,
+            directory / f"node-{node_id}",
+            next(ports),
+            next(ports),
+            next(ports) if node_id == 1 else None,
+            {name: next(ports) for name in listeners},
+        )
         for node_id in range(1, brokers + 1)
     )
 
@@ -83,10 +107,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def server_properties(
-    node: Node, nodes: Sequence[Node], users: Mapping[str, str], extra: Mapping[str, str]
+    node: Node,
+    nodes: Sequence[Node],
+    users: Mapping[str, str],
+    extra: Mapping[str, str],
+    further: Mapping[str, Listener] | None = None,
 ) -> dict[str, str]:
     """The node's server.properties; `extra` overrides everything else."""
-    return _listeners(node, nodes) | _small(len(nodes)) | (_security(users) if users else {}) | dict(extra)
+    listeners = _listeners(node, nodes, further or {})
+    return listeners | _small(len(nodes)) | (_security(users) if users else {}) | dict(extra)
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
@@ -94,21 +123,30 @@ def render_properties(properties: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items())
 
 
-def _listeners(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
+def _listeners(node: Node, nodes: Sequence[Node], further: Mapping[str, Listener]) -> dict[str, str]:
     controller = f"{HOST}:{nodes[0].controller_port}"
     own = f"CONTROLLER://{controller}" if node.controller_port is not None else None
     listeners = [f"PLAINTEXT://{node.address}", f"SASL://{node.sasl_address}"]
-    return {
+    advertised = list(listeners)
+    protocols = ["CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SASL:SASL_PLAINTEXT"]
+    properties: dict[str, str] = {}
+    for name, listener in further.items():
+        address = node.listener_address(name)
+        listeners.append(f"{name}://{address}")
+        advertised.append(f"{name}://{listener.advertised or address}")
+        protocols.append(f"{name}:{listener.protocol}")
+        properties |= {f"listener.name.{name.lower()}.{key}": value for key, value in listener.properties.items()}
+    return properties | {
         "node.id": str(node.node_id),
         "process.roles": "broker,controller" if own else "broker",
         "controller.quorum.voters": f"{nodes[0].node_id}@{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": ",".join([*listeners, own] if own else listeners),
-        "advertised.listeners": ",".join(listeners),
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "advertised.listeners": ",".join(advertised),
+        "listener.security.protocol.map": ",".join(protocols),
         "inter.broker.listener.name": "PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": _jaas({}),
+        "listener.name.sasl.plain.sasl.jaas.config": jaas_of_plain({}),
         "log.dirs": str(node.log_dir),
     }
 
@@ -152,14 +190,15 @@ def _small(brokers: int) -> dict[str, str]:
 def _security(users: Mapping[str, str]) -> dict[str, str]:
     """The users of the SASL listener, and ACLs; without an ACL all is allowed. The other listener has all rights."""
     return {
-        "listener.name.sasl.plain.sasl.jaas.config": _jaas(users),
+        "listener.name.sasl.plain.sasl.jaas.config": jaas_of_plain(users),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
     }
 
 
-def _jaas(users: Mapping[str, str]) -> str:
+def jaas_of_plain(users: Mapping[str, str]) -> str:
+    """The value of `plain.sasl.jaas.config` of a listener with these users."""
     accounts = "".join(f' user_{user}="{_quoted(password)}"' for user, password in users.items())
     return f"org.apache.kafka.common.security.plain.PlainLoginModule required{accounts};"
 

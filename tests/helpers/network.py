@@ -1,20 +1,20 @@
 """Servers for tests: a proxy that inspects, counts and cuts connections, and listeners that are not Kafka."""
 
-import datetime as dt
-import ipaddress
+import gc
+import logging
 import socket
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+import trustme
+
+from tests.helpers.certificates import signed
 
 HOST = "127.0.0.1"
 
@@ -103,7 +103,10 @@ class Proxy:
                 if self._before(request):
                     break
                 broker.sendall(frame)
-                client.sendall(_frame(broker))
+                answer = _frame(broker)
+                if not answer:
+                    break
+                client.sendall(answer)
         _close(client)
         _close(broker)
 
@@ -152,18 +155,26 @@ def free_port() -> int:
 
 
 def certificate(folder: Path) -> Path:
-    """A file with a key and a self-signed certificate for 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "laglake")])
-    now = dt.datetime.now(dt.UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    file = folder / "key-and-certificate.pem"
-    file.write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()) + signed.public_bytes(pem))
+    """A file with a key, a certificate for 127.0.0.1, and that of the authority that has signed it."""
+    authority = trustme.CA()
+    file = signed(authority, folder / "key-and-certificate.pem")
+    file.write_bytes(file.read_bytes() + authority.cert_pem.bytes())
     return file
+
+
+@contextmanager
+def failed_handshakes() -> Iterator[None]:
+    """kafka-python leaves the sockets of failed handshakes to the garbage collector, which warns of them.
+
+    Its log would keep them for longer, so what it logs is left out.
+    """
+    kafka_log = logging.getLogger("kafka")
+    level = kafka_log.level
+    kafka_log.setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            yield
+        finally:
+            kafka_log.setLevel(level)
+            gc.collect()
