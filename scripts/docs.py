@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from jobs import entry_points
 from pipeline.config import Config, slo, value_types
 from pipeline.config.kafka_client import CLIENT_OPTIONS, ClientConfig
+from pipeline.config.kafka_logins import LoginConfig
 from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
 from pipeline.tables import TABLES, Table
@@ -44,11 +45,14 @@ that is the folder of the link; if the folder is a link, it is the folder that t
 command line, such as `--lake`, is relative to the current folder.
 
 Secrets must be written in one of these two ways, so that the file can be kept with your code: `sasl_plain_password`,
-`ssl_password`, `password`, `routing_key`, the `url` of a channel of type `apprise`, and any `url` or `proxy_url` with a
+`ssl_password`, `sasl_oauthbearer_client_secret`, `sasl_aws_secret_access_key`, `sasl_aws_session_token`, `password`,
+`routing_key`, the `url` of a channel of type `apprise`, and any `url` or `proxy_url` with a
 user or a password. If one of them is written into the file itself, no job starts. Other URLs may be written into it: if
 their path or query has a token, as with webhooks of Slack, use a reference, too."""
 ABOUT_CLIENT = """\
-Options of [kafka-python's client](https://kafka-python.readthedocs.io), with its names and defaults"""
+Options of [kafka-python's client](https://kafka-python.readthedocs.io), with its names and defaults: {options}.
+
+Further options of logins ([which login needs what](connect.md#log-in)):"""
 ABOUT_COMMANDS = """\
 # Commands
 
@@ -128,10 +132,10 @@ def _sections(path: str, model: type[BaseModel]) -> Iterator[tuple[str, type[Bas
 
 def _section(path: str, model: type[BaseModel]) -> str:
     title = f"## `[{path}]`" if path else "## The file"
-    if issubclass(model, ClientConfig):
-        names = [*CLIENT_OPTIONS]
-        return f"{title}\n\n{ABOUT_CLIENT}: {', '.join(f'`{name}`' for name in names)}."
     about = "\n".join(line.strip() for line in (model.__doc__ or "").splitlines()).strip()
+    if issubclass(model, ClientConfig):
+        names = [name for name in CLIENT_OPTIONS if name not in LoginConfig.model_fields]
+        about, model = ABOUT_CLIENT.format(options=", ".join(f"`{name}`" for name in names)), LoginConfig
     head = [f"{title}\n", f"{about}\n", "| key | kind | default | what |", "|---|---|---|---|"]
     hints = get_type_hints(model, include_extras=True)
     rows = [

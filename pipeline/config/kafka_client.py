@@ -1,7 +1,7 @@
 """The options of kafka-python's client, as a cluster's `client` table may set them.
 
-Names, types and order are those of kafka-python's own defaults; a test compares them. All texts are treated as secrets,
-because some of them are passwords and tokens.
+Names, types and order are those of kafka-python's own defaults; a test compares them. What kafka-python has no option
+for is in `pipeline.config.kafka_logins`. All texts are treated as secrets, because some are passwords and tokens.
 """
 
 import re
@@ -10,8 +10,9 @@ from typing import Annotated, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
+from pipeline.config.kafka_logins import LoginConfig, with_keys
 from pipeline.config.relative_paths import RELATIVE_TO_FILE
-from pipeline.config.toml_file import Bool, Int, Section
+from pipeline.config.toml_file import Bool, Int
 from pipeline.config.value_types import Secret, SecretUrl
 
 _NEEDS_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -48,12 +49,11 @@ _SSL_CONTEXT = _always_refused("cannot be set in a file; use ssl_cafile, ssl_cer
 _CRL = _always_refused("cannot be set: kafka-python fails to read it")
 _DNS_LOOKUP = _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 _PROTOCOL = _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# Not OAUTHBEARER: its token provider is a Python object.
-_MECHANISM = _one_of(*_NEEDS_PASSWORD, "GSSAPI", "AWS_MSK_IAM")
+_MECHANISM = _one_of(*_NEEDS_PASSWORD, "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
 
-class ClientConfig(Section):
-    """Options of kafka-python's client; None = its own default."""
+class ClientConfig(LoginConfig):
+    """Options of kafka-python's client, None = its own default; and those of logins."""
 
     bootstrap_servers: Annotated[None, _ONE_TABLE_UP] = None
     client_id: SecretStr | None = None
@@ -92,21 +92,30 @@ class ClientConfig(Section):
 
     @model_validator(mode="after")
     def _has_what_sasl_needs(self) -> Self:
+        if mistake := self.mistake():
+            raise ValueError(mistake)
         options = self.options()
-        if not options.get("security_protocol", "").startswith("SASL_"):
+        protocol, mechanism = options.get("security_protocol", ""), options.get("sasl_mechanism", "")
+        if not protocol.startswith("SASL_"):
             return self
         needed = ["sasl_mechanism"]
-        if options.get("sasl_mechanism") in _NEEDS_PASSWORD:
+        if mechanism in _NEEDS_PASSWORD:
             needed += ["sasl_plain_username", "sasl_plain_password"]
-        missing = [name for name in needed if not options.get(name)]
+        missing = [name for name in needed if not options.get(name)] + self.missing_for(mechanism)
         if missing:
             raise ValueError(f"security_protocol with SASL also needs {' and '.join(missing)}")
+        if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
+            raise ValueError("sasl_mechanism AWS_MSK_IAM needs security_protocol SASL_SSL")
         return self
 
     def options(self) -> dict[str, str]:
         """The options that are set, as flat strings with secrets revealed; booleans are `true` and `false`."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: _flat(value) for name, value in values.items() if value is not None}
+
+    def source_options(self) -> dict[str, str]:
+        """The same, as tasks need them: with keys in place of the name of a service credential."""
+        return with_keys(self.options())
 
 
 def _flat(value: SecretStr | bool | int) -> str:

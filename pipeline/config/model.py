@@ -114,15 +114,22 @@ class ClusterConfig(Section):
     def passwords_in_plain_text(self) -> list[str]:
         """A sentence for each connection on which a password would cross the network unencrypted."""
         client = self.client.options()
-        is_plain = client.get("security_protocol") == "SASL_PLAINTEXT" and client.get("sasl_mechanism") == "PLAIN"
-        brokers = ["the password for the brokers is sent in plain text: use SASL_SSL"] if is_plain else []
+        sent_as_is = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(client.get("sasl_mechanism", ""))
+        brokers: list[str] = []
+        if sent_as_is and client.get("security_protocol") == "SASL_PLAINTEXT":
+            brokers.append(f"the {sent_as_is} for the brokers is sent in plain text: use SASL_SSL")
+        if client.get("sasl_oauthbearer_token_endpoint_url", "").startswith("http://"):
+            brokers.append("the password for the token endpoint is sent in plain text: use https")
         # Without its query, which may hold a token.
         sent = {e.partition("?")[0] for p in self.positions if p.password for e in p.endpoints}
         asked = [endpoint for endpoint in sorted(sent) if endpoint.lower().startswith("http://")]
         return brokers + [f"the password for {endpoint} is sent in plain text: use https" for endpoint in asked]
 
     def source_options(self) -> dict[str, str]:
-        """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them."""
+        """The options of laglake's Spark data sources for this cluster. Secrets are revealed: never log them.
+
+        Raises ClusterError if a service credential of Databricks cannot be used.
+        """
         limits = {name: str(value) for name, value in self.limits.model_dump().items()}
         return {
             "bootstrap_servers": ",".join(self.bootstrap_servers),
@@ -130,7 +137,7 @@ class ClusterConfig(Section):
             **self.topics.options("topics"),
             **({"cluster_id": self.cluster_id} if self.cluster_id else {}),
             **limits,
-            **self.client.options(),
+            **self.client.source_options(),
         }
 
 

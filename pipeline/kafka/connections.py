@@ -26,19 +26,14 @@ from kafka.protocol.metadata import MetadataRequest
 from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError, WrongClusterError
 from pipeline.kafka.failures import Failure, UnreachableError, failure_of
+from pipeline.kafka.logins import kafka_python_options, login_of
 from pipeline.kafka.machine import check_machine
 from pipeline.kafka.options import SourceOptions
 from pipeline.kafka.probe import first_answering
+from pipeline.kafka.refusals import why_unusable
 
 Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
-
-_REFUSALS = (
-    kafka_errors.IllegalSaslStateError,
-    kafka_errors.KafkaConnectionError,
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-)
 
 # At DEBUG, kafka-python logs every request in full; those of SASL contain the password.
 logging.getLogger("kafka").setLevel(logging.INFO)
@@ -124,6 +119,8 @@ class Connections:
         servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
         if "proxy_url" not in options.client:  # with a proxy, only the proxy can reach them
             servers = [first_answering(servers, options)]
+        self._login = login_of(options)
+        self._login.renew()
         configs = {
             "client_id": CLIENT_ID,
             "request_timeout_ms": options.request_timeout_ms,
@@ -132,7 +129,7 @@ class Connections:
             "receive_message_max_bytes": RECEIVE_MAX_BYTES,
             # Requests beyond the default limit (5) at the time of connecting would never be sent.
             "max_in_flight_requests_per_connection": 1_000_000,
-            **options.client,
+            **kafka_python_options(options, self._login),
             "bootstrap_servers": servers,
         }
         self._net = NetworkSelector(client_id=configs["client_id"])
@@ -167,18 +164,19 @@ class Connections:
         # Its node ids for the servers are in random order.
         nodes = {address(b.host, b.port): b.node_id for b in self._manager.cluster.bootstrap_brokers()}
         names = sorted(nodes, key=lambda name: servers.index(name) if name in servers else len(servers))
-        reasons: dict[str, str] = {}
+        failures: dict[str, Exception] = {}
         for attempt in range(max(2, len(names))):
             name = names[attempt % len(names)]
             failure = self._manager.run(self._connect, nodes[name])
             if failure is None:
                 self._check_cluster(name)
                 return
-            reasons.setdefault(name, _why_unusable(failure, self.options))
+            failures.setdefault(name, failure)
             if not getattr(failure, "retriable", False):
                 break
             self.back_off(attempt + 1)
-        raise ClusterError("; ".join(f"{server} {reason}" for server, reason in reasons.items()))
+        reasons = (f"{server} {why_unusable(failure, server, self.options)}" for server, failure in failures.items())
+        raise ClusterError("; ".join(reasons))
 
     def _check_cluster(self, server: str) -> None:
         """Checks the cluster's id, as an address may lead elsewhere: a moved name, or `localhost` on another host."""
@@ -252,12 +250,18 @@ class Connections:
 
     def replies(self, calls: Sequence[Call]) -> list[Reply]:
         """The same, each with the time at which it arrived."""
+        self._renew_login()
         replies: list[Reply] = self._manager.run(self._exchange, calls)
         return replies
 
     def connect(self, brokers: Iterable[int | None]) -> None:
         """Connects to all of the brokers at once. A broker that does not connect in time is not tried again."""
+        self._renew_login()
         self._manager.run(self._connect_all, [b for b in dict.fromkeys(brokers) if b is not None])
+
+    def _renew_login(self) -> None:
+        with suppress(ClusterError):  # the next login reports it, and connections that are open can still be used
+            self._login.renew()
 
     def connect_any(self) -> None:
         """Connects to a broker that answers, so that a request to any broker does not wait for one that is down."""
@@ -363,25 +367,3 @@ def _note_arrival(arrivals: list[datetime | None], number: int, _: Any) -> None:
 def address(host: str, port: int) -> str:
     """host:port, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _why_unusable(error: Exception, options: SourceOptions) -> str:
-    """Why a Kafka listener cannot be used, in words. The error's own message may contain a URL with a password."""
-    is_sasl = options.client.get("security_protocol", "").startswith("SASL")
-    mechanism = options.client.get("sasl_mechanism") if is_sasl else None
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return (
-            "presents a TLS certificate that is not trusted: check ssl_cafile, and that the certificate names this host"
-        )
-    if isinstance(error, _REFUSALS):
-        # A broker sends a reason and closes the connection. If both arrive at once, kafka-python sees only the latter.
-        if is_sasl:
-            return "rejects the login: check security_protocol and the SASL user, password and mechanism"
-        if "proxy_url" in options.client:
-            return "cannot be reached through the proxy, or closes the connection: check security_protocol"
-        return "closes the connection: check security_protocol"
-    if isinstance(error, ValueError) and "proxy_url" in options.client:
-        return "cannot be used: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
-    if mechanism == "AWS_MSK_IAM":
-        return "cannot be used: check that AWS credentials and a region can be found, also on executors"
-    return f"answers, but cannot be used: {type(error).__name__}"

@@ -36,6 +36,7 @@ _TODO = {
     "one without TLS": "correct the port in bootstrap_servers, or set security_protocol to PLAINTEXT or SASL_PLAINTEXT",
 }
 """What to do about a cluster that cannot be reached, by words in the reason."""
+_SEE = "docs/troubleshooting.md says more"
 _MAY_BE_WEB = (
     "accepts the connection but",
     "answers with something",
@@ -75,7 +76,11 @@ def _with_warning(checks: Iterable[Check]) -> Iterator[Check]:
 
 
 def _checks(cluster: ClusterConfig) -> Iterator[Check]:
-    options = SourceOptions.parse(cluster.source_options())
+    try:
+        options = SourceOptions.parse(cluster.source_options())
+    except ClusterError as error:
+        yield Check(False, str(error), _SEE)
+        return
     try:
         with KafkaClient(options) as client:
             yield from _check_brokers(client)
@@ -87,7 +92,7 @@ def _checks(cluster: ClusterConfig) -> Iterator[Check]:
         todo = [todo for words, todo in _TODO.items() if words in str(error)]
         if web := [*_web_servers(str(error), options)]:
             todo = [f"correct the port of {', '.join(web)} in bootstrap_servers: a web server listens there"]
-        yield Check(False, str(error), "; ".join(todo) or "docs/troubleshooting.md says more")
+        yield Check(False, str(error), "; ".join(todo) or _SEE)
     except Exception as error:  # noqa: BLE001 - one cluster must not keep the others from being checked
         yield Check(False, unexpected(error))
 

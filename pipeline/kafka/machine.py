@@ -22,8 +22,12 @@ def check_machine(options: SourceOptions) -> None:
     """Raises ClusterError if a package or a file is missing here, so that no broker is blamed for it."""
     mechanism = options.client.get("sasl_mechanism", "") if _protocol(options).startswith("SASL") else ""
     package = _PACKAGES.get(mechanism)
+    if "sasl_aws_access_key_id" in options.client:  # kafka-python signs with keys that are given
+        package = None
     if package and not find_spec(package):
         raise ClusterError(f"{mechanism} needs the Python package {package}: install it here and on executors")
+    if authority := options.client.get("sasl_oauthbearer_ca_file"):
+        _version("sasl_oauthbearer_ca_file", authority)
     tls_context(options)
 
 
@@ -32,8 +36,11 @@ def tls_context(options: SourceOptions) -> ssl.SSLContext | None:
 
     Raises ClusterError if a file cannot be used. It names the option and not its value, which may be a pasted key.
     """
-    if not _protocol(options).endswith("SSL"):
-        return None
+    return trusting_context(options) if _protocol(options).endswith("SSL") else None
+
+
+def trusting_context(options: SourceOptions) -> ssl.SSLContext:
+    """The same, whether the options want TLS or not."""
     authority, certificate, key = (options.client.get(name) for name in _FILES)
     key = key if certificate else None  # kafka-python ignores a key without a certificate
     versions = tuple(_version(n, file) for n, file in zip(_FILES, (authority, certificate, key), strict=True) if file)

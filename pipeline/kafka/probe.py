@@ -1,6 +1,7 @@
 """Finds out within seconds whether an address is a Kafka listener, and if not, what it is instead.
 
-kafka-python reports only "Unable to bootstrap", after 30 s, whether the port is closed, silent or a web server's.
+kafka-python reports only "Unable to bootstrap", after 30 s, whether the port is closed, silent or a web server's. None
+of the requests here sends a password, and none relies on a server's certificate: the real client verifies it.
 """
 
 from __future__ import annotations
@@ -9,17 +10,39 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from pipeline.common.errors import ClusterError
-from pipeline.kafka.machine import tls_context
+from pipeline.kafka.machine import tls_context, trusting_context
 from pipeline.kafka.options import SourceOptions
 
 _CORRELATION_ID = 0x4C414721
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
 """ApiVersions v0 without a client id: every broker since 0.10 answers it, before any authentication."""
+SASL_HANDSHAKE_V1 = struct.pack(">ihhihh", 12, 17, 1, _CORRELATION_ID, -1, 0)
+"""SaslHandshake v1 for the mechanism "", which no listener has: the answer says which ones it has (KIP-43, KIP-152)."""
+_TLS_ALERT = b"\x15"
+_ILLEGAL_SASL_STATE = 34
+_NO_SUCH_MECHANISM = 33
+_LONGEST_ANSWER = 65_536
+_OF_CERTIFICATES = ("CERTIFICATE", "ALERT_UNKNOWN_CA")
+"""The words in OpenSSL's names of the alerts by which a server refuses a client's certificate (RFC 8446, 6.2)."""
+
+
+class Listener(NamedTuple):
+    """What a listener wants: the value for `security_protocol`, and the mechanisms of which `sasl_mechanism` is one."""
+
+    protocol: str
+    mechanisms: tuple[str, ...]
+
+    def advice(self) -> str:
+        """What the listener is, and what to set for it."""
+        kind = f"is {'an' if self.protocol == 'SSL' else 'a'} {self.protocol} listener"
+        sasl = f", and sasl_mechanism to {' or '.join(self.mechanisms)}" if self.mechanisms else ""
+        return f"{kind}: set security_protocol to {self.protocol}{sasl}"
 
 
 def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
@@ -45,21 +68,98 @@ def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
 
 
 def why_not_kafka(server: str, options: SourceOptions) -> str | None:
-    """None if a Kafka listener answers at host:port, else the reason in words. Waits at most `connect_timeout_ms`.
+    """None if a Kafka listener answers at host:port, else the reason in words.
 
-    Raises ClusterError if a file of an `ssl_` option cannot be used.
+    Waits at most `connect_timeout_ms`, and once more if what listens there speaks another protocol. Raises ClusterError
+    if a file of an `ssl_` option cannot be used.
     """
     tls = tls_context(options)
-    deadline = time.monotonic() + options.connect_timeout_ms / 1000
     address = _address(server)
     if address is None:
         return "is not of the form host:port"
+    otherwise = "not a Kafka listener, or one without TLS" if tls else "not a Kafka listener, or one that wants TLS"
     try:
-        raw = socket.create_connection(address, timeout=options.connect_timeout_ms / 1000)
-    except (OSError, UnicodeError) as exc:
-        return f"cannot be reached: {_connection_reason(exc)}"
-    with raw:
-        return _ask_api_versions(raw, address[0], tls, deadline)
+        with _connected(address, tls, options) as stream:
+            head = stream.ask(API_VERSIONS_V0, 8)
+    except _CannotConnectError as error:
+        return f"cannot be reached: {_connection_reason(error.reason)}"
+    except TimeoutError:
+        return f"accepts the connection but stays silent: {otherwise}, or a broker that is too busy"
+    except ssl.SSLError as error:
+        return _why_no_tls(server, error, options)
+    except OSError as error:
+        listener = find_listener(server, options) if tls else None
+        return listener.advice() if listener else f"closes the connection ({_connection_reason(error)}): {otherwise}"
+    if not head:
+        return f"closes the connection on the first request: {otherwise}"
+    return None if _is_answer(head) else _what_else(server, head, options)
+
+
+def _what_else(server: str, head: bytes, options: SourceOptions) -> str:
+    """What listens, by the first bytes of an answer that is not Kafka's."""
+    if head[:1] != _TLS_ALERT:
+        return f"answers with something that is not Kafka ({head!r})"
+    listener = find_listener(server, options)
+    return listener.advice() if listener else "speaks TLS: set security_protocol to SSL or SASL_SSL"
+
+
+def _why_no_tls(server: str, error: ssl.SSLError, options: SourceOptions) -> str:
+    """Why the TLS handshake fails. In TLS 1.3, an alert about our certificate comes with the first answer."""
+    reason = error.reason or str(error)
+    if any(word in reason for word in _OF_CERTIFICATES):
+        if "ssl_certfile" not in options.client:
+            return "wants the certificate of a client: set ssl_certfile and ssl_keyfile"
+        return (
+            f"refuses the certificate in ssl_certfile ({reason}): an authority that the brokers trust must have signed "
+            "it, and it must not have expired"
+        )
+    listener = find_listener(server, options)
+    if listener and not listener.protocol.endswith("SSL"):
+        return listener.advice()
+    return f"fails the TLS handshake ({reason}): not a TLS listener, or a wrong certificate"
+
+
+def find_listener(server: str, options: SourceOptions) -> Listener | None:
+    """What the Kafka listener at host:port wants, whatever `security_protocol` is; None if no Kafka answers there.
+
+    Asks without TLS, then with it. A listener that wants a client's certificate, and does not get one that it trusts,
+    does not say whether it also wants SASL: it counts as SSL.
+    """
+    address = _address(server)
+    if address is None:
+        return None
+    for tls in (None, trusting_context(options)):
+        try:
+            with _connected(address, tls, options) as stream:
+                if not _is_answer(stream.ask(API_VERSIONS_V0, 8, rest=True)):
+                    continue
+                mechanisms = _mechanisms(stream.ask(SASL_HANDSHAKE_V1, 8, rest=True))
+        except ssl.SSLError as error:
+            if any(word in (error.reason or "") for word in _OF_CERTIFICATES):
+                return Listener("SSL", ())
+            continue
+        except (_CannotConnectError, OSError):
+            continue
+        protocol = "SSL" if tls else "PLAINTEXT"
+        return Listener(protocol if mechanisms is None else f"SASL_{protocol}", mechanisms or ())
+    return None
+
+
+def _mechanisms(answer: bytes) -> tuple[str, ...] | None:
+    """The mechanisms in an answer to SaslHandshake; None if the listener is without SASL, or does not say."""
+    with suppress(struct.error, UnicodeDecodeError):
+        error, count = struct.unpack_from(">hi", answer, 8)
+        if error == _ILLEGAL_SASL_STATE:
+            return None
+        found: list[str] = []
+        position = 14
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", answer, position)
+            position += 2
+            found.append(answer[position : position + length].decode("ascii"))
+            position += length
+        return tuple(sorted(found)) if error == _NO_SUCH_MECHANISM else None
+    return None
 
 
 def speaks_http(server: str, options: SourceOptions) -> bool:
@@ -84,29 +184,49 @@ def _address(server: str) -> tuple[str, int] | None:
     return (host.strip("[]"), number) if host and 0 < number < 65536 else None
 
 
-def _ask_api_versions(raw: socket.socket, host: str, tls: ssl.SSLContext | None, deadline: float) -> str | None:
-    # Only finds out what listens there. The real client verifies certificates, and no secret is sent here.
-    otherwise = "not a Kafka listener, or one without TLS" if tls else "not a Kafka listener, or one that wants TLS"
+class _CannotConnectError(Exception):
+    """No connection was made; `reason` is the operating system's error."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _Stream:
+    """A connection that is asked until a deadline. Raises OSError, of which TimeoutError and SSLError are kinds."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+
+    def ask(self, request: bytes, head: int, rest: bool = False) -> bytes:
+        """Sends a request; returns the first bytes of what comes back, and with `rest` the whole answer of Kafka."""
+        self._connection.settimeout(max(0.001, self._deadline - time.monotonic()))
+        self._connection.sendall(request)
+        data = _read(self._connection, head, self._deadline)
+        if rest and _is_answer(data):
+            (length,) = struct.unpack_from(">i", data)
+            data += _read(self._connection, min(length, _LONGEST_ANSWER) + 4 - len(data), self._deadline)
+        return data
+
+
+@contextmanager
+def _connected(address: tuple[str, int], tls: ssl.SSLContext | None, options: SourceOptions) -> Iterator[_Stream]:
+    """A connection, with TLS if there is a context. Raises _CannotConnectError, or OSError of the handshake."""
+    timeout_s = options.connect_timeout_ms / 1000
+    deadline = time.monotonic() + timeout_s
     try:
+        raw = socket.create_connection(address, timeout=timeout_s)
+    except (OSError, UnicodeError) as error:
+        raise _CannotConnectError(error) from None
+    with raw:
         raw.settimeout(max(0.001, deadline - time.monotonic()))
-        with tls.wrap_socket(raw, server_hostname=host) if tls else raw as stream:
-            stream.sendall(API_VERSIONS_V0)
-            head = _read(stream, 8, deadline)
-    except TimeoutError:
-        return f"accepts the connection but stays silent: {otherwise}, or a broker that is too busy"
-    except ssl.SSLError as exc:
-        return f"fails the TLS handshake ({exc.reason or exc}): not a TLS listener, or a wrong certificate"
-    except OSError as exc:
-        return f"closes the connection ({_connection_reason(exc)}): {otherwise}"
-    return _judge(head) if head else f"closes the connection on the first request: {otherwise}"
+        with tls.wrap_socket(raw, server_hostname=address[0]) if tls else raw as stream:
+            yield _Stream(stream, deadline)
 
 
-def _judge(head: bytes) -> str | None:
-    if head[:1] == b"\x15":
-        return "speaks TLS: set security_protocol to SSL or SASL_SSL"
-    if len(head) == 8 and struct.unpack(">i", head[4:])[0] == _CORRELATION_ID:
-        return None
-    return f"answers with something that is not Kafka ({head!r})"
+def _is_answer(data: bytes) -> bool:
+    return len(data) >= 8 and struct.unpack_from(">i", data, 4)[0] == _CORRELATION_ID
 
 
 def _read(stream: socket.socket, size: int, deadline: float) -> bytes:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import getproxies, proxy_bypass
 
-from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
-from urllib3.exceptions import HTTPError
-
+from pipeline.common import http
 from pipeline.common.reasons import why_unreadable
 
 OVERLOADED = (429, 503)
@@ -27,47 +23,12 @@ class Failure(NamedTuple):
 def post(
     url: str, content: Mapping[str, Any] | Sequence[Any], timeout_s: float, ca_file: str | None = None
 ) -> Failure | None:
-    """Sends JSON to a URL, whose user and password are used for basic authentication. Redirects are not followed.
-
-    The proxy is that of the environment (HTTPS_PROXY, NO_PROXY), as for other programs.
-    """
-    address, user_info = _without_user(url)
-    headers = {"Content-Type": "application/json", "User-Agent": "laglake"}
-    if user_info:
-        headers |= make_headers(basic_auth=user_info)
+    """Sends JSON to a URL, as `pipeline.common.http.post` does; returns None if the receiver accepts it."""
+    headers = {"Content-Type": "application/json"}
     try:
-        with _pool(address, ca_file) as pool:
-            answer = pool.request(
-                "POST",
-                address,
-                body=json.dumps(content).encode(),
-                headers=headers,
-                timeout=Timeout(connect=timeout_s, read=timeout_s),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            answer.close()
-    except (HTTPError, OSError, ValueError) as error:
+        answer = http.post(url, json.dumps(content).encode(), headers, timeout_s, ca_file)
+    except http.FAILURES as error:
         return Failure(why_unreadable(error))
     if 200 <= answer.status < 300:
         return None
     return Failure(f"HTTP status {answer.status}", is_down=answer.status in OVERLOADED)
-
-
-def _without_user(url: str) -> tuple[str, str]:
-    """A URL without its user and password, and these."""
-    parts = urlsplit(url)
-    user_info, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=host)), unquote(user_info)
-
-
-def _pool(url: str, ca_file: str | None) -> PoolManager:
-    parts = urlsplit(url)
-    proxy = getproxies().get(parts.scheme)
-    options: dict[str, Any] = {"num_pools": 1, "ca_certs": ca_file} if ca_file else {"num_pools": 1}
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return PoolManager(**options)
-    address, user_info = _without_user(proxy if "://" in proxy else f"http://{proxy}")
-    headers = make_headers(proxy_basic_auth=user_info) if user_info else None
-    return ProxyManager(address, proxy_headers=headers, **options)

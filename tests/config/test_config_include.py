@@ -187,13 +187,16 @@ def test_defaults_must_be_a_table(files: Path, value: str) -> None:
 def test_the_examples_of_usual_clusters_are_valid(files: Path) -> None:
     (files / "laglake.toml").write_text(f'include = "{ROOT}/conf/examples"\n{LAKE}')
     env = {"CONFLUENT_API_KEY": "key", "CONFLUENT_API_SECRET": "s", "CLIENT_KEY_PASSWORD": "p", "MSK_PASSWORD": "p"}
+    env |= {"OAUTH_CLIENT_ID": "id", "OAUTH_CLIENT_SECRET": "s"}
     clusters = load(files, **env).clusters
     assert {name: (c.client.options()["security_protocol"]) for name, c in clusters.items()} == {
         "confluent-cloud": "SASL_SSL",
+        "confluent-cloud-oauth": "SASL_SSL",
         "kerberos": "SASL_SSL",
         "msk": "SASL_SSL",
         "msk-scram": "SASL_SSL",
         "mutual-tls": "SSL",
+        "oauth": "SASL_SSL",
     }
     for cluster in clusters.values():
         options = SourceOptions.parse(cluster.source_options())
