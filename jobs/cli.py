@@ -165,7 +165,7 @@ _EXAMPLE_AT = " --at 2026-01-31T12:05:00Z"
 _EXAMPLE_RECORDING = " --recording recordings/7"
 _EXAMPLE_INCIDENT = "  ./spark-submit.sh {job} --config conf/production.toml --incident 4f6d0c1e9ab2\n"
 _LAST_EXAMPLE = "  ./spark-submit.sh --master"
-_SEE_FAIL_ON = ", see --fail-on"
+_SEE_FAIL_ON = ", see --fail-on, or another run has\nnot finished it"
 _EXAMPLES = f"""\
 examples:
   ./spark-submit.sh {{job}} --config conf/production.toml

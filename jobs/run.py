@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """The first and the last step of a run: it takes the snapshots, and says at the end if none of them was read.
+    """The first and the last step of a run: it takes the snapshots, and says at the end which are missing.
 
     What the steps between log last, such as where the report is, looks like success.
     """
@@ -32,10 +32,13 @@ class Snapshots:
         self._outcomes = snapshot.take(spark, job)
         return snapshot.exit_status(self._outcomes, job.fail_on)
 
-    def conclude(self, _spark: "SparkSession", _job: Job) -> int:
-        """Logs an error if no snapshot was read."""
-        from pipeline.snapshot import nothing_read  # see jobs.session
+    def conclude(self, _spark: "SparkSession", job: Job) -> int:
+        """Logs an error if no snapshot was read, or if the snapshots of other runs are not there yet."""
+        from pipeline.snapshot import not_finished, nothing_read  # see jobs.session
 
+        unfinished = [f"{o.cluster}: {o.message}" for o in self._outcomes if o.status == "unfinished"]
+        if unfinished and not job.is_repeated:
+            log.error("%s", not_finished(unfinished))
         if {outcome.status for outcome in self._outcomes} == {"failed"}:
             log.error("%s", nothing_read([outcome.message for outcome in self._outcomes]))
         return 0

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,7 @@ SLOW = "pipeline.quality"
 
 
 class Outcome(Protocol):
-    """How the snapshot of one cluster ended: `complete`, `partial`, `failed` or `skipped`, and why."""
+    """How the snapshot of one cluster ended, and why."""
 
     @property
     def cluster(self) -> str:
@@ -27,7 +28,10 @@ class Outcome(Protocol):
 
     @property
     def status(self) -> str:
-        """The status in the ledger, or `skipped` if the snapshot is already taken, or is being taken by another run."""
+        """`complete`, `partial` or `failed`, as in the ledger; `skipped` if another run has taken the snapshot.
+
+        `unfinished` if another run has claimed it and has not finished it.
+        """
 
     @property
     def message(self) -> str:
@@ -40,19 +44,38 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 
 def take(spark: "SparkSession", job: Job) -> Sequence[Outcome]:
-    """Takes the snapshots, and logs how each one ended."""
+    """Takes the snapshots, and logs how each one ended.
+
+    A single run waits for another run that has claimed a snapshot, because its exit status says whether there is one.
+    A repeated run (`--every`) has no exit status and its next instant, so it leaves the snapshot to the other run.
+    """
     from pipeline.snapshot import take_snapshots  # see jobs.session
 
-    outcomes = take_snapshots(spark, job.config, job.clusters, job.at, schedule.utc_now, missed=job.missed)
+    outcomes = take_snapshots(
+        spark,
+        job.config,
+        job.clusters,
+        job.at,
+        schedule.utc_now,
+        missed=job.missed,
+        pause=None if job.is_repeated else time.sleep,
+    )
+    expected = ("complete", "skipped", "unfinished") if job.is_repeated else ("complete", "skipped")
     for outcome in outcomes:
-        level = logging.INFO if outcome.status in ("complete", "skipped") else logging.WARNING
+        level = logging.INFO if outcome.status in expected else logging.WARNING
         log.log(level, "%s %s: %s: %s", outcome.cluster, utc_text(outcome.snapshot_id), outcome.status, outcome.message)
     return outcomes
 
 
 def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
-    """1 if nothing could be read, or with `fail_on` = `partial` if anything could not be read; else 0."""
+    """1 if nothing could be read, or if another run has not finished a snapshot; else 0.
+
+    With `fail_on` = `partial` also 1 if anything could not be read. A try that was killed leaves a snapshot unfinished:
+    with 0, a scheduler's second try would be a success without a snapshot.
+    """
     statuses = [outcome.status for outcome in outcomes]
+    if "unfinished" in statuses:
+        return 1
     if fail_on == "partial":
         return int(not {"failed", "partial"}.isdisjoint(statuses))
     return int(set(statuses) == {"failed"})

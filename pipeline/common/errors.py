@@ -8,6 +8,7 @@
     │   └── WrongClusterError
     ├── LakeError
     │   ├── ClaimedError
+    │   │   └── UnfinishedError
     │   ├── LagError
     │   ├── NoLakeError
     │   └── SchemaError
@@ -68,6 +69,10 @@ class SessionError(LaglakeError):
 
 class ClaimedError(LakeError):
     """Another run is taking the snapshot, or has taken it."""
+
+
+class UnfinishedError(ClaimedError):
+    """Another run has claimed the snapshot and has not finished it; perhaps that run was killed."""
 
 
 class LagError(LakeError):

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.common.epoch import to_epoch_ms, utc, utc_date, utc_text
-from pipeline.common.errors import ClaimedError, LakeError, first_line
+from pipeline.common.errors import ClaimedError, LakeError, UnfinishedError, first_line
 from pipeline.config import SnapshotConfig
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Clock, Lake, further_back, of_cluster
 from pipeline.tables import COMPUTED, SNAPSHOTS
@@ -130,9 +130,11 @@ class Ledger:
         self._max_duration = timedelta(milliseconds=config.max_duration_ms)
 
     def claim(self, claim: Claim) -> Claim:
-        """Claims the snapshot for this run. Raises ClaimedError, which names the other run, if that has or had it.
+        """Claims the snapshot for this run. A failed one, or one with a claim older than `max_duration`, is taken over.
 
-        A failed snapshot, or one whose claim is older than `max_duration`, is taken over.
+        Raises:
+            UnfinishedError: another run has claimed it and has not finished it.
+            ClaimedError: another run has taken it.
         """
         stale = claim.started_at - self._max_duration
         may_take_over = (
@@ -142,12 +144,17 @@ class Ledger:
         merged = self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, may_take_over)
         if merged.inserted:
             return claim
-        row = self._read(claim)
+        row = self._read(claim.cluster, claim.snapshot_id)
         if row["run_id"] == claim.run_id:
             return replace(claim, is_takeover=True)
         if row["status"] == RUNNING:
-            raise ClaimedError(f"run {row['run_id']} has been taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
+            raise UnfinishedError(f"run {row['run_id']} has been taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
         raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
+
+    def is_claimed(self, cluster: str, snapshot_id: int) -> bool:
+        """Whether a run has claimed the snapshot and may still finish it, because the claim holds."""
+        row = self._read(cluster, snapshot_id)
+        return bool(row["status"] == RUNNING and row["since"] >= self._clock() - self._max_duration)
 
     def check(self, claim: Claim) -> None:
         """Raises LakeError if another run may soon take the claim over: then this run must not begin to write.
@@ -165,7 +172,7 @@ class Ledger:
         if merged.updated:
             return True
         # No row is updated either if this is a retry, and the first try was committed after all.
-        row = self._read(claim)
+        row = self._read(claim.cluster, claim.snapshot_id)
         return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
 
     def known_cluster_id(self, cluster: str) -> str | None:
@@ -185,9 +192,9 @@ class Ledger:
         rows = [self._row(claim, summary, self._clock()) for claim, summary in done]
         self._lake.merge(SNAPSHOTS, rows, cluster)
 
-    def _read(self, claim: Claim) -> Any:
+    def _read(self, cluster: str, snapshot_id: int) -> dict[str, Any]:
         since = F.unix_millis("started_at").alias("since")
-        found = self._lake.read_snapshots(SNAPSHOTS, claim.cluster, [claim.snapshot_id])
+        found = self._lake.read_snapshots(SNAPSHOTS, cluster, [snapshot_id])
         row = found.select("run_id", "status", since).collect()[0]
         return row.asDict() | {"since": utc(row["since"])}
 

@@ -1,5 +1,5 @@
 """Snapshots: a cluster's offsets at one instant, read from Kafka and stored in the bronze tables."""
 
-from pipeline.snapshot.take import SnapshotOutcome, nothing_read, snapshot_instant, take_snapshots
+from pipeline.snapshot.take import SnapshotOutcome, not_finished, nothing_read, snapshot_instant, take_snapshots
 
-__all__ = ["SnapshotOutcome", "nothing_read", "snapshot_instant", "take_snapshots"]
+__all__ = ["SnapshotOutcome", "not_finished", "nothing_read", "snapshot_instant", "take_snapshots"]

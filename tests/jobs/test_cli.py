@@ -105,6 +105,7 @@ def test_a_day_is_from_its_first_to_its_last_millisecond() -> None:
         pytest.param(["complete"], 0, 0, id="all read"),
         pytest.param(["complete", "skipped"], 0, 0, id="one done by another run"),
         pytest.param(["skipped", "skipped"], 0, 0, id="all done by another run"),
+        pytest.param(["complete", "unfinished"], 1, 1, id="one not finished by another run"),
         pytest.param(["partial"], 0, 1, id="read in part"),
         pytest.param(["complete", "failed"], 0, 1, id="one of two failed"),
         pytest.param(["partial", "failed"], 0, 1, id="one in part, one failed"),

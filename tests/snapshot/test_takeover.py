@@ -1,6 +1,7 @@
 """docs/snapshot-protocol.md on takeovers: who may take a claim over, and what a run does that has lost its own."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,13 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from jobs import run as run_job
 from pipeline.common.columns import aligned
 from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError
-from pipeline.config import LakeConfig, load_config
+from pipeline.config import Config, LakeConfig, load_config
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.lake.ledger import Claim, Ledger
+from pipeline.lake.ledger import Claim, Ledger, Summary
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.snapshot import land as landing
 from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS
@@ -235,3 +237,118 @@ def test_seven_successive_snapshots_of_any_schedule_use_seven_staging_areas(sche
         for number in range(landing.STAGES)
     ]
     assert len({landing.staging_area("kafka", claim) for claim in claims}) == landing.STAGES
+
+
+class Waiting:
+    """The clock of a run that waits, and what another run does at each of its pauses."""
+
+    def __init__(self, seconds: float, *others: Callable[[], object]) -> None:
+        self.seconds = seconds
+        self.pauses: list[float] = []
+        self._others = list(others)
+
+    def now(self) -> datetime:
+        return T0 + timedelta(seconds=self.seconds)
+
+    def pause(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.pauses.append(seconds)
+        if self._others:
+            self._others.pop(0)()
+
+
+def claimed_by_another(lake: Lake, settings: Config, cluster: str) -> Callable[[str], Callable[[], object]]:
+    """Claims the snapshot of T0 for another run; returns how that run can finish it with a status."""
+    ledger, claim = Ledger(lake, settings.snapshot, clock()), Claim(cluster, T0_MS, "other", T0)
+    ledger.claim(claim)
+    return lambda status: lambda: ledger.finish(claim, Summary(status))
+
+
+OTHER = "run other has been taking it since 2026-01-31 12:00:00 UTC"
+
+
+def test_a_run_waits_for_another_run_that_is_still_taking_the_snapshot(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    settings = config(folder, PREFIX, {"doubled": servers, "own": servers}, snapshot='schedule = "1m"')
+    finish = claimed_by_another(lake, settings, "doubled")
+    waiting = Waiting(3, lambda: None, finish("complete"))
+    doubled, own = take_snapshots(spark, settings, ["doubled", "own"], T0, waiting.now, pause=waiting.pause)
+    assert (doubled.status, doubled.message) == ("skipped", "run other has taken it: complete")
+    assert (own.status, waiting.pauses) == ("complete", [5.0, 5.0])
+
+
+def test_a_run_takes_the_snapshot_of_another_run_that_fails_meanwhile(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    settings = config(folder, PREFIX, {"gave-up": servers}, snapshot='schedule = "1m"')
+    waiting = Waiting(3, claimed_by_another(lake, settings, "gave-up")("failed"))
+    (outcome,) = take_snapshots(spark, settings, ["gave-up"], T0, waiting.now, pause=waiting.pause)
+    assert (outcome.status, waiting.pauses) == ("complete", [5.0])
+
+
+def test_a_run_that_waits_takes_a_killed_runs_snapshot_once_the_claim_has_expired(
+    spark: SparkSession, lake: Lake, servers: str, folder: Path
+) -> None:
+    settings = config(folder, PREFIX, {"expired": servers}, snapshot='schedule = "1h"\nmax_delay = "31m"')
+    claimed_by_another(lake, settings, "expired")
+    waiting = Waiting(MAX_DURATION_S - 4)
+    (outcome,) = take_snapshots(spark, settings, ["expired"], T0, waiting.now, pause=waiting.pause)
+    assert (outcome.status, waiting.pauses) == ("complete", [5.0])
+    (row,) = ledger_rows(lake, "expired")
+    assert row["started_at"].astimezone(UTC) == T0 + timedelta(seconds=MAX_DURATION_S + 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "snapshot", "pauses"),
+    [
+        pytest.param(53, 'schedule = "1m"', [5.0, 2.0], id="until the next is due"),
+        pytest.param(61, 'schedule = "1m"', [], id="not if the next is already due"),
+        pytest.param(53, 'schedule = "1h"\nmax_delay = "1m"', [5.0, 2.0], id="until it may no longer begin"),
+    ],
+)
+def test_a_run_that_waited_in_vain_says_that_there_is_no_snapshot(
+    spark: SparkSession, lake: Lake, folder: Path, seconds: float, snapshot: str, pauses: list[float]
+) -> None:
+    name = f"vain-{seconds}-{len(snapshot)}"
+    settings = config(folder, PREFIX, {name: DEAD}, snapshot=snapshot)
+    claimed_by_another(lake, settings, name)
+    waiting = Waiting(seconds)
+    (outcome,) = take_snapshots(spark, settings, [name], T0, waiting.now, pause=waiting.pause)
+    assert (outcome.status, outcome.message) == ("unfinished", OTHER)
+    assert waiting.pauses == pauses
+
+
+def test_a_run_that_waits_looks_again_if_the_ledger_cannot_be_read_once(
+    spark: SparkSession, lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(folder, PREFIX, {"hiccup": DEAD}, snapshot='schedule = "1m"')
+    finish = claimed_by_another(lake, settings, "hiccup")
+    original = Ledger._read
+
+    def unreadable(*_: Any) -> Any:
+        monkeypatch.setattr(Ledger, "_read", original)
+        raise LakeError("the store does not answer")
+
+    waiting = Waiting(3, lambda: monkeypatch.setattr(Ledger, "_read", unreadable), finish("partial"))
+    (outcome,) = take_snapshots(spark, settings, ["hiccup"], T0, waiting.now, pause=waiting.pause)
+    assert (outcome.message, len(waiting.pauses)) == ("run other has taken it: partial", 2)
+
+
+def test_the_second_try_of_a_killed_run_fails_and_says_at_last_why(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write_config(tmp_path, PREFIX, {"killed": DEAD}, snapshot='schedule = "1m"')
+    settings = load_config(file, {})
+    own = Lake(lake.spark, settings.lake)
+    own.prepare()
+    claimed_by_another(own, settings, "killed")
+    monkeypatch.setattr("jobs.schedule.utc_now", clock(61))
+    with caplog.at_level("INFO"):
+        ended = run_job.main(["--config", str(file), "--at", T0.isoformat(), "--output", f"{tmp_path}/report.html"])
+    last = caplog.records[-1]
+    assert (ended, last.levelname) == (1, "ERROR")
+    assert last.getMessage() == (
+        f"no snapshot yet: killed: {OTHER}: if that run was killed, there will be none of this instant, and the next "
+        "run takes the next one"
+    )
