@@ -48,7 +48,7 @@ test: check-java venv jars ## run the tests before each commit; WORKERS=2 at a t
 test-thorough: check-java venv jars ## run what CI also tests: several jobs at the same time, killed jobs, recordings, Spark Connect
 	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
 
-test-all: check-java venv jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium and systemd-analyze
+test-all: check-java venv jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium, systemd-analyze, Databricks' CLI
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) $(ARGS)
 
 test-fast: check-java venv jars ## run the quick tests: no broker, no lake, no Spark Connect
