@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ DAGS = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(sys.argv[1])
-dags = {name: [(task.task_id, task.bash_command) for task in dag.tasks] for name, dag in bag.dags.items()}
-print(json.dumps({"errors": bag.import_errors, "dags": dags}))
+fields = ("task_id", "bash_command", "job_name", "durable", "wait_for_termination")
+tasks = {name: [{f: getattr(task, f, None) for f in fields} for task in dag.tasks] for name, dag in bag.dags.items()}
+print(json.dumps({"errors": bag.import_errors, "dags": tasks}))
 """
 
 pytestmark = pytest.mark.slow
@@ -67,17 +69,38 @@ def test_kubernetes_accepts_the_deployment() -> None:
         kubernetes_validate.validate(deployment, kubernetes_validate.latest_version(), strict=True)
 
 
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """Parses a file with Airflow; returns the fields of its only task."""
+    home = tmp_path_factory.mktemp("airflow")
+    python = python_with(home / "venv", "--no-deps", "-r", ROOT / "tests" / "airflow.txt")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"AIRFLOW_HOME": str(home)}
+
+    def parse(file: str) -> dict[str, Any]:
+        ran = subprocess.run([python, "-c", DAGS, DEPLOY / file], env=env, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        reported = json.loads(ran.stdout.splitlines()[-1])
+        assert reported["errors"] == {}
+        [[task]] = reported["dags"].values()
+        found: dict[str, Any] = task
+        return found
+
+    return parse
+
+
 @pytest.mark.lengthy
 @pytest.mark.timeout(600)
-def test_airflow_accepts_the_dag(tmp_path: Path) -> None:
-    python = python_with(tmp_path / "airflow", "--no-deps", "-r", ROOT / "tests" / "airflow.txt")
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"AIRFLOW_HOME": str(tmp_path)}
-    command = [python, "-c", DAGS, DEPLOY / "airflow_dag.py"]
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    reported = json.loads(ran.stdout.splitlines()[-1])
-    assert reported["errors"] == {}
-    [[task, line]] = reported["dags"]["laglake"]
-    program, *arguments = line.replace("{{ ts }}", "2026-01-31T12:05:00+00:00").split()
-    assert (task, program) == ("run", f"{CHECKOUT}/spark-submit.sh")
+def test_airflow_accepts_the_dag(airflow: Callable[[str], dict[str, Any]]) -> None:
+    task = airflow("airflow_dag.py")
+    program, *arguments = task["bash_command"].replace("{{ ts }}", "2026-01-31T12:05:00+00:00").split()
+    assert (task["task_id"], program) == ("run", f"{CHECKOUT}/spark-submit.sh")
     checked(arguments)
+
+
+@pytest.mark.lengthy
+@pytest.mark.timeout(600)
+def test_airflow_accepts_the_dag_that_starts_a_job_of_the_bundle(airflow: Callable[[str], dict[str, Any]]) -> None:
+    task = airflow("airflow_databricks_dag.py")
+    jobs = yaml.safe_load((ROOT / "resources" / "jobs.yml").read_text())["resources"]["jobs"]
+    assert task["job_name"] == jobs["run_serverless"]["name"]
+    assert (task["durable"], task["wait_for_termination"]) == (True, True)
