@@ -19,7 +19,6 @@
 # that of the virtual environment build/venv, else of .venv. If there is none, the first job that needs Spark installs it
 # into build/venv; a job without Spark installs only what it needs.
 set -euo pipefail
-shopt -s extglob
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -127,10 +126,11 @@ done <"$root/conf/spark-defaults.conf"
 if compgen -G "$SPARK_HOME/jars/*delta-spark*.jar" >/dev/null; then
   packages=
 fi
-# The name of Delta's package has the first two numbers of Spark's version in it.
+# The name of Delta's package has Spark's version in it.
 for jar in "$SPARK_HOME"/jars/spark-core_*.jar; do
-  if [[ $jar =~ -([0-9]+\.[0-9]+)\.[^/]*\.jar$ ]]; then
-    packages=${packages/delta-spark_+([0-9.])_/delta-spark_${BASH_REMATCH[1]}_}
+  if [[ -n $packages && $jar =~ -([0-9][^/]*)\.jar$ ]]; then
+    packages=$("$python" -P "$root/pipeline/session/delta_package.py" "${BASH_REMATCH[1]}" "$packages" 2>&1) ||
+      fail 1 "$SPARK_HOME: $packages"
   fi
 done
 

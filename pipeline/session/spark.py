@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,8 +14,10 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from pipeline import client_positions, kafka, log_segments
+from pipeline.common.errors import LakeError
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.delta import EXTENSION, require_classes
+from pipeline.session.delta_package import delta_for
 from pipeline.session.package_zip import zip_packages
 from pipeline.session.workers import is_local, require_workers, use_own_python
 
@@ -66,8 +67,8 @@ def spark_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
 
     On Databricks it is the platform's session, whose workers already have the package. If SPARK_REMOTE is set, it is a
     Connect session, and the package is sent to the server's workers. `settings` are for a new classic session.
-    Raises LakeError if a new session cannot have Delta, because of an earlier one in this process; SessionError if the
-    Python workers of a session that was there before cannot run laglake.
+    Raises LakeError if a new session cannot have Delta, because of an earlier one in this process, or because Delta has
+    no build for this Spark; SessionError if the Python workers of a session that was there before cannot run laglake.
     """
     before = None if is_databricks() else SparkSession.getActiveSession()
     if is_databricks():
@@ -102,8 +103,11 @@ def classic_session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
         packages = defaults.pop("spark.jars.packages", "")
         home = Path(pyspark.__file__).parent
         if not has_delta(home):
+            try:
+                defaults["spark.jars.packages"] = delta_for(pyspark.__version__, packages)
+            except ValueError as exc:
+                raise LakeError(f"{home}: {exc}") from None
             log.info("Delta's jars are not in %s: Spark fetches them from Maven Central, and keeps them", home)
-            defaults["spark.jars.packages"] = delta_for(pyspark.__version__, packages)
         defaults |= log_stores(home)
         settings = defaults | log_settings(CONF / "log4j2.properties") | dict(settings)
     settings = _private(settings) | dict(settings)
@@ -149,12 +153,6 @@ def log_stores(spark_home: Path, folder: Path = CONF.parent / "lake") -> dict[st
     """The setting that adds the jar with the log stores; none if Spark has it, or the package does not (a checkout)."""
     jar = folder / LOG_STORES
     return {"spark.jars": str(jar)} if jar.exists() and not (spark_home / "jars" / LOG_STORES).exists() else {}
-
-
-def delta_for(spark_version: str, packages: str) -> str:
-    """The packages, with Delta's name changed for a version of Spark: it contains the first two version numbers."""
-    version = ".".join(spark_version.split(".")[:2])
-    return re.sub(r"(?<=delta-spark_)\d+\.\d+(?=_)", version, packages)
 
 
 def log_settings(path: Path) -> dict[str, str]:

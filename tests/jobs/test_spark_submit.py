@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.session import read_defaults
-from pipeline.session.spark import delta_for
+from pipeline.session.delta_package import delta_for
 from tests.conftest import ROOT
 from tests.helpers.kafka import wait_for
 from tests.helpers.programs import write_program
@@ -215,6 +215,22 @@ def test_delta_has_the_version_for_the_spark_that_is_used(submit: Submit, spark_
     pinned = read_defaults(ROOT / "conf" / "spark-defaults.conf")["spark.jars.packages"]
     assert given[given.index("--packages") + 1] == pinned.replace("_4.2_", "_4.0_") != pinned
     assert delta_for("4.0.1", pinned) == pinned.replace("_4.2_", "_4.0_")
+
+
+@pytest.mark.parametrize("core", ["spark-core_2.13-4.3.0.jar", "spark-core_2.12-3.5.6.jar"])
+def test_a_spark_that_has_no_delta_is_refused_in_one_line_unless_it_brings_its_own(
+    submit: Submit, spark_home: Path, core: str
+) -> None:
+    (spark_home / "jars" / core).touch()
+    refused = submit("run", "--config", "config.toml")
+    version = core.rpartition("-")[2].removesuffix(".jar")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"spark-submit.sh: {spark_home}: Delta 4.4.0 has no build for Spark {version}: use Spark 4.0, 4.1 or 4.2, or "
+        "put a build of Delta for it into its folder jars\n"
+    )
+    (spark_home / "jars" / "delta-spark_own.jar").touch()
+    assert submit("run", "--config", "config.toml").returncode == STUB_STATUS
 
 
 def test_with_deltas_jar_in_spark_no_packages_are_resolved(submit: Submit, spark_home: Path) -> None:

@@ -8,13 +8,17 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
+import pyspark
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from pyspark.sql import SparkSession
 
 from jobs import entry_points
+from pipeline.common.errors import LakeError
 from pipeline.session import CONF, log_stores
 from pipeline.session import package_zip as shipping
+from pipeline.session import spark as session
 from tests.conftest import ROOT
 from tests.helpers.wheel import built_wheel
 
@@ -156,6 +160,18 @@ def test_the_jar_of_delta_is_of_the_version_and_spark_that_are_pinned() -> None:
     )
     assert packages is not None
     assert packages[1] == f"io.delta:delta-spark_{minor}_2.13:{pins['delta-spark']}"
+
+
+def test_a_session_with_a_spark_that_has_no_delta_is_refused_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    monkeypatch.setattr(session, "has_delta", lambda _: False)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    with pytest.raises(
+        LakeError, match=re.escape("Delta 4.4.0 has no build for Spark 4.3.0: use Spark 4.0, 4.1 or 4.2")
+    ):
+        session.classic_session("refused", {})
 
 
 def test_every_requirement_has_a_tested_version() -> None:
