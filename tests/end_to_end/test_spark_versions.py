@@ -17,10 +17,11 @@ from tests.helpers.environments import python_with
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
 
 TIMEOUT_S = 300
+VERSIONS = ("4.0.1", "4.1.1")
 pytestmark = [pytest.mark.lengthy, pytest.mark.timeout(5 * TIMEOUT_S)]
 
 
-@pytest.mark.parametrize("version", ["4.0.1", "4.1.1"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_jobs_work_on_this_spark(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path, version: str) -> None:
     python = python_with(tmp_path / "venv", f"pyspark[connect]=={version}", *requirements([]))
     (home,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages/pyspark")
