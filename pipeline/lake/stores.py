@@ -19,7 +19,7 @@ from pipeline.config.databricks import is_databricks
 log = logging.getLogger(__name__)
 
 SAFE_SCHEMES = {"hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "gs"}
-"""Schemes for which Delta's own log stores commit safely."""
+"""Schemes for which Delta's own log stores commit safely, by its documentation; no test of laglake runs them."""
 UNSAFE_STORES = {"S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore"}
 """Delta's log stores that, elsewhere, lose commits as soon as a second process writes."""
 OWN_STORES = {
@@ -91,7 +91,7 @@ def _setting(spark: SparkSession, name: str) -> str | None:
 
 def why_unsafe(spark: SparkSession, location: str) -> str | None:
     """Why two jobs that write to a location at once would lose rows; None if they would not, or that is not known."""
-    if is_databricks():
+    if is_databricks():  # it has log stores of its own; in S3, they are safe within one workspace
         return None
     scheme, _ = scheme_and_path(spark, location)
     if scheme is None or scheme in SAFE_SCHEMES:

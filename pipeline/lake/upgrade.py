@@ -88,7 +88,7 @@ def schema_version(lake: LakeTables) -> int | None:
 
 def _require_safe_store(lake: LakeTables) -> None:
     """Raises LakeError if two jobs that write at once would lose rows."""
-    if is_databricks():  # it commits safely everywhere
+    if is_databricks():  # it commits in its own way, which why_unsafe cannot know
         return
     location = lake.location(SNAPSHOTS)
     if location is not None and (reason := why_unsafe(lake.spark, location)):

@@ -72,7 +72,9 @@ def test_a_setting_of_the_session_alone_makes_nothing_safe(spark: SparkSession) 
         spark.conf.unset("spark.delta.logStore.oss.impl")
 
 
-def test_databricks_commits_safely_everywhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_databricks_the_platform_commits_and_nothing_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert why_unsafe(spark, "oss://bucket/lake") is None
 
