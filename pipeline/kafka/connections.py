@@ -1,4 +1,7 @@
-"""Connections to the brokers of one cluster. Every wait has a limit. Only this module uses kafka-python's private API.
+"""Connections to the brokers of one cluster. Every wait has a limit.
+
+Only this module and `logins` use kafka-python's connections (`kafka.net`), which are private. Other modules build its
+messages and parse them (`kafka.protocol`), which its documentation does not name either.
 
 kafka-python's admin client loses a whole batch at the first error in it, keeps stale coordinators, and waits without an
 overall limit. Its connection manager has none of these problems, so requests are sent through it, and an error affects
