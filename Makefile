@@ -42,10 +42,10 @@ notebook-outputs: check-java venv jars build/recording/.replayed ## run the note
 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: check-java venv jars ## run the tests before each commit; WORKERS=2 at a time, ARGS="-k name" for some
-	$(PYTEST) -m "not thorough and not lengthy and not tool" $(ARGS)
+test: check-java venv jars ## run the tests that CI runs; WORKERS=2 at a time, ARGS="-k name" for some
+	$(PYTEST) -m "not lengthy and not tool" $(ARGS)
 
-test-thorough: check-java venv jars ## run what CI also tests: several jobs at the same time, killed jobs, recordings, Spark Connect
+test-thorough: check-java venv jars ## of these, only those that take 10 s or more: several jobs at the same time, killed jobs, recordings
 	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
 
 test-all: check-java venv jars ## run all tests, also with other runtimes, killed jobs, Airflow; needs Chromium, systemd-analyze, Databricks' CLI

@@ -40,9 +40,9 @@ class Listener(NamedTuple):
 
     def advice(self) -> str:
         """What the listener is, and what to set for it."""
-        kind = f"is {'an' if self.protocol == 'SSL' else 'a'} {self.protocol} listener"
+        article = "an" if self.protocol == "SSL" else "a"
         sasl = f", and sasl_mechanism to {' or '.join(self.mechanisms)}" if self.mechanisms else ""
-        return f"{kind}: set security_protocol to {self.protocol}{sasl}"
+        return f"is {article} {self.protocol} listener: set security_protocol to {self.protocol}{sasl}"
 
 
 def first_answering(servers: Sequence[str], options: SourceOptions) -> str:
