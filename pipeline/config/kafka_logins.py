@@ -70,7 +70,7 @@ class LoginConfig(Section):
     sasl_aws_secret_access_key: Secret | None = None
     """The secret of that key, as `${env:NAME}` or `${secret:SCOPE/KEY}`."""
     sasl_aws_session_token: Secret | None = None
-    """The token of that key, if the key is temporary."""
+    """The token of that key, if the key is temporary, as `${env:NAME}` or `${secret:SCOPE/KEY}`."""
 
     def missing_for(self, mechanism: str) -> list[str]:
         """The names of the settings that a mechanism needs and that are not set."""

@@ -137,13 +137,13 @@ def test_locations_with_passwords_in_their_urls_show_none(
 def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     file = write_config(tmp_path, PREFIX, {"east": servers}, client=LOGIN)
     config = load_config(file, {PASSWORD_VARIABLE: WRONG_PASSWORD})
-    with pytest.raises(ClusterError, match="SASL user, password and mechanism") as without_lake:
+    with pytest.raises(ClusterError, match="check sasl_plain_username and sasl_plain_password") as without_lake:
         take_snapshots(spark, config, ["east"], None, utc_now)
     assert leaks(str(without_lake.value)) == []
     Lake(spark, config.lake).prepare()
     (outcome,) = take_snapshots(spark, config, ["east"], None, utc_now)
     assert outcome.status == "failed"
-    assert "SASL user, password and mechanism" in outcome.message
+    assert "check sasl_plain_username and sasl_plain_password" in outcome.message
     assert leaks(str(Lake(spark, config.lake).read_all(SNAPSHOTS).collect()) + outcome.message) == []
 
 

@@ -11,6 +11,7 @@ from py4j.protocol import REFLECTION_COMMAND_NAME
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.config.kafka_logins import LoginConfig
 from pipeline.session import is_local, read_defaults
 from pipeline.session.java_classes import CLASSES, FULL_NAME_ONLY
 from tests.conftest import ROOT
@@ -87,6 +88,13 @@ def test_every_option_of_the_client_that_holds_a_secret_is_hidden_by_its_name() 
     is_hidden = re.compile(DEFAULTS["spark.redaction.regex"]).search
     hidden = {name for name in KafkaConnectionManager.DEFAULT_CONFIG if is_hidden(name)}
     assert hidden == {"proxy_url", "sasl_oauth_token_provider", "sasl_plain_password", "ssl_password"}
+    secret = {name for name, field in LoginConfig.model_fields.items() if "${env:NAME}" in (field.description or "")}
+    assert secret == {"sasl_oauthbearer_client_secret", "sasl_aws_secret_access_key", "sasl_aws_session_token"}
+    in_text = re.compile(DEFAULTS["spark.redaction.string.regex"])
+    for name in secret:
+        assert is_hidden(name)
+        # As Spark Connect's page shows options.
+        assert SECRET not in in_text.sub("***", f'key: "{name}"\n    value: "{SECRET}"')
 
 
 def test_pyspark_finds_the_classes_that_are_kept(spark: SparkSession) -> None:
