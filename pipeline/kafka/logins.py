@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
-from kafka.net.sasl.msk import AwsMskIamClient
+from kafka.net.sasl.msk import AwsMskIamClient, SaslMechanismAwsMskIam
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pipeline.config.kafka_logins import LoginConfig
@@ -73,9 +73,9 @@ class _Signer:
 class _MskIam(SaslMechanism):  # type: ignore[misc]
     """The mechanism AWS_MSK_IAM: one message each way."""
 
-    def __init__(self, **config: Any) -> None:
-        self._signer: _Signer = config["sasl_oauth_token_provider"]
-        self._host = config["host"]
+    def __init__(self, host: str, signer: _Signer) -> None:
+        self._host = host
+        self._signer = signer
         self._answer: bytes | None = None
 
     def auth_bytes(self) -> bytes:
@@ -91,7 +91,13 @@ class _MskIam(SaslMechanism):  # type: ignore[misc]
         return bool(self._answer)
 
 
-register_sasl_mechanism("AWS_MSK_IAM", _MskIam, overwrite=True)
+def _msk_iam(**config: Any) -> SaslMechanism:
+    """The mechanism for one login. Other users of kafka-python in this process, such as a notebook, keep its own."""
+    signer = config.get("sasl_oauth_token_provider")
+    return _MskIam(config["host"], signer) if isinstance(signer, _Signer) else SaslMechanismAwsMskIam(**config)
+
+
+register_sasl_mechanism("AWS_MSK_IAM", _msk_iam, overwrite=True)
 
 
 def login_of(options: SourceOptions) -> Login:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 from botocore.session import Session
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.msk import SaslMechanismAwsMskIam
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.nodes import Listener
@@ -216,3 +218,8 @@ def test_msk_rejects_what_is_not_signed_as_aws_documents_it(cluster: Msk, change
 def test_without_keys_no_broker_is_blamed(cluster: Msk) -> None:
     with pytest.raises(ClusterError, match=r"^no AWS credentials are found here"):
         KafkaClient(parsed(cluster.server, **cluster.client))
+
+
+def test_other_users_of_kafka_python_in_this_process_keep_its_own_login() -> None:
+    theirs = get_sasl_mechanism("AWS_MSK_IAM")(host=BROKER, security_protocol="SASL_SSL")
+    assert type(theirs) is SaslMechanismAwsMskIam
