@@ -3,12 +3,14 @@
 They are committed, so that links to them also work in the repository; a test compares them with the code.
 """
 
+import importlib
+import io
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+from unittest import mock
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -100,13 +102,18 @@ def configuration() -> str:
 
 def commands() -> str:
     """The `--help` of each job."""
+    shown = [f"## {job}\n\n```text\n{_help(job)}```" for job in entry_points.TO_LOOK | entry_points.JOBS]
+    return "\n\n".join([ABOUT_COMMANDS, *shown])
+
+
+def _help(job: str) -> str:
+    """What `--help` of a job prints, 100 columns wide and without the settings of this environment."""
+    shown = io.StringIO()
     env = {name: value for name, value in os.environ.items() if name != "LAGLAKE_CONFIG"} | {"COLUMNS": "100"}
-    parts = [ABOUT_COMMANDS]
-    for job in entry_points.TO_LOOK | entry_points.JOBS:
-        command = [sys.executable, "-m", entry_points.module_of(job), "--help"]
-        shown = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
-        parts.append(f"## {job}\n\n```text\n{shown.stdout}```")
-    return "\n\n".join(parts)
+    module: Any = importlib.import_module(entry_points.module_of(job))
+    with mock.patch.dict(os.environ, env, clear=True), redirect_stdout(shown), suppress(SystemExit):
+        module.main(["--help"])
+    return shown.getvalue()
 
 
 def _table(table: Table) -> str:

@@ -36,15 +36,17 @@ def tls_context(options: SourceOptions) -> ssl.SSLContext | None:
 
     Raises ClusterError if a file cannot be used. It names the option and not its value, which may be a pasted key.
     """
-    return trusting_context(options) if _protocol(options).endswith("SSL") else None
-
-
-def trusting_context(options: SourceOptions) -> ssl.SSLContext:
-    """The same, whether the options want TLS or not."""
+    if not _protocol(options).endswith("SSL"):
+        return None
     authority, certificate, key = (options.client.get(name) for name in _FILES)
     key = key if certificate else None  # kafka-python ignores a key without a certificate
     versions = tuple(_version(n, file) for n, file in zip(_FILES, (authority, certificate, key), strict=True) if file)
     return _context(authority, certificate, key, options.client.get("ssl_password") or "", versions)
+
+
+def bare_context() -> ssl.SSLContext:
+    """A context that trusts every server, and has no certificate of a client."""
+    return _context(None, None, None, "", ())
 
 
 @lru_cache(maxsize=16)

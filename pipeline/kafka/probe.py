@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from pipeline.common.errors import ClusterError
-from pipeline.kafka.machine import tls_context, trusting_context
+from pipeline.kafka.machine import bare_context, tls_context
 from pipeline.kafka.options import SourceOptions
 
 _CORRELATION_ID = 0x4C414721
@@ -128,7 +128,7 @@ def find_listener(server: str, options: SourceOptions) -> Listener | None:
     address = _address(server)
     if address is None:
         return None
-    for tls in (None, trusting_context(options)):
+    for tls in (None, tls_context(options) or bare_context()):
         try:
             with _connected(address, tls, options) as stream:
                 if not _is_answer(stream.ask(API_VERSIONS_V0, 8, rest=True)):
