@@ -1,6 +1,7 @@
 """A broker with a listener for each kind of login, and what a client needs for each of them."""
 
 import json
+import os
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from demo.embedded_kafka.nodes import Listener, jaas_of_plain
 from tests.helpers.certificates import authority_file, client_files, signed
 
 USER = "reader"
-PLAIN_PASSWORD = 'pl"ain-s3cret\\#1'
-SCRAM_PASSWORD = "scram-s3cret"
-KEY_PASSWORD = "key-s3cret"
-WRONG_PASSWORD = "wr0ng-s3cret"
+MARK = f"s3cret-of-{os.getpid()}"
+"""A part of each secret. It is not that of another test run on this machine, whose processes a test may see."""
+PLAIN_PASSWORD = f'pl"ain-{MARK}\\#1'
+SCRAM_PASSWORD = f"scram-{MARK}"
+KEY_PASSWORD = f"key-{MARK}"
+WRONG_PASSWORD = f"wr0ng-{MARK}"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
