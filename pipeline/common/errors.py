@@ -4,6 +4,7 @@
     ├── ConfigError       exit status 2
     ├── ChannelError
     ├── ClusterError
+    │   ├── TokenError
     │   ├── TooLateError
     │   └── WrongClusterError
     ├── LakeError
@@ -45,6 +46,10 @@ class ClusterError(LaglakeError):
     """A Kafka cluster could not be reached, or refused to answer. `error` is Kafka's error name, as rows have it."""
 
     error: ClassVar[str] = "NETWORK_EXCEPTION"
+
+
+class TokenError(ClusterError):
+    """There is no token for a login. The message has neither a secret nor the body of an answer."""
 
 
 class WrongClusterError(ClusterError):

@@ -13,26 +13,33 @@ from urllib3.exceptions import HTTPError
 
 FAILURES = (HTTPError, OSError, ValueError)
 """What `post` raises; `pipeline.common.reasons.why_unreadable` has words for each."""
-MOST_BYTES = 1_000_000
 
 
 class Answer(NamedTuple):
-    """The status of an answer, and the beginning of its body, at most a megabyte."""
+    """The status of an answer, and the beginning of its body."""
 
     status: int
     body: bytes
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float, ca_file: str | None = None) -> Answer:
+def post(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    timeout_s: float,
+    ca_file: str | None = None,
+    most_bytes: int = 0,
+) -> Answer:
     """Sends a request and returns the answer; raises one of FAILURES. Redirects are not followed.
 
-    The user and password of the URL are used for basic authentication. The proxy is that of the environment
-    (HTTPS_PROXY, NO_PROXY), as for other programs. Connecting may take `timeout_s`, and so may the whole answer.
+    Of the body, at most `most_bytes` are read: without them, an answer that is accepted cannot fail any more. The user
+    and password of the URL are used for basic authentication, unless the headers have another. The proxy is that of the
+    environment (HTTPS_PROXY, NO_PROXY), as for other programs. Connecting, and waiting for any part of the answer, may
+    take `timeout_s`, and so may the whole body.
     """
     address, user_info = _without_user(url)
-    sent = {"User-Agent": "laglake", **headers}
-    if user_info:
-        sent |= make_headers(basic_auth=user_info)
+    basic = make_headers(basic_auth=user_info) if user_info else {}
+    sent = {"User-Agent": "laglake", **basic, **headers}
     with _pool(address, ca_file) as pool:
         answer = pool.request(
             "POST",
@@ -45,22 +52,22 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float, ca
             preload_content=False,
         )
         try:
-            return Answer(answer.status, _read(answer, time.monotonic() + timeout_s))
+            return Answer(answer.status, _read(answer, most_bytes, time.monotonic() + timeout_s))
         finally:
             answer.close()
 
 
-def _read(answer: BaseHTTPResponse, deadline: float) -> bytes:
+def _read(answer: BaseHTTPResponse, most_bytes: int, deadline: float) -> bytes:
     """The body. A server that sends a byte now and then would never reach a limit on the time of one byte."""
     body = b""
-    while len(body) < MOST_BYTES:
+    while len(body) < most_bytes:
         if time.monotonic() > deadline:
             raise TimeoutError
-        more = answer.read1(65_536)
+        more = answer.read1(min(65_536, most_bytes))
         if not more:
             break
         body += more
-    return body[:MOST_BYTES]
+    return body[:most_bytes]
 
 
 def _without_user(url: str) -> tuple[str, str]:

@@ -16,6 +16,8 @@ from pipeline.config.toml_file import Bool, Int
 from pipeline.config.value_types import Secret, SecretUrl
 
 _NEEDS_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = (*_NEEDS_PASSWORD, "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+"""The values of `sasl_mechanism`."""
 
 
 def _always_refused(why: str) -> BeforeValidator:
@@ -49,7 +51,7 @@ _SSL_CONTEXT = _always_refused("cannot be set in a file; use ssl_cafile, ssl_cer
 _CRL = _always_refused("cannot be set: kafka-python fails to read it")
 _DNS_LOOKUP = _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 _PROTOCOL = _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISM = _one_of(*_NEEDS_PASSWORD, "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+_MECHANISM = _one_of(*MECHANISMS)
 
 
 class ClientConfig(LoginConfig):

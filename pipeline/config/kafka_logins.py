@@ -5,6 +5,7 @@ They reach Spark's tasks as texts, and `pipeline.kafka.logins` makes the objects
 
 import re
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
@@ -17,8 +18,16 @@ _UNITY_CATALOG = "uc:"
 
 
 def _endpoint(value: SecretStr) -> SecretStr:
-    if not re.match(r"https?://[^/?#]", value.get_secret_value()):
+    text = value.get_secret_value()
+    try:
+        parts = urlsplit(text)
+        is_right = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ValueError("must be a URL with https") from None
+    if not is_right or re.search(r"\s", text):
         raise ValueError("must be a URL with https")
+    if parts.username is not None:
+        raise ValueError("must have no user: set sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret")
     return value
 
 

@@ -89,7 +89,9 @@ class _PatientManager(KafkaConnectionManager):  # type: ignore[misc]
         """A Future of the answer."""
         node_id = self.least_loaded_node() if node_id is None else node_id
         connection = self._conns.get(node_id)
-        if connection is not None and connection.connected and connection.paused:
+        # A request between the two steps of logging in again would end the connection: kafka-python keeps it back.
+        is_logging_in = connection is not None and connection._reauth.is_reauthenticating  # noqa: SLF001
+        if connection is not None and connection.connected and connection.paused and not is_logging_in:
             timeout_at = connection._timeout_at(timeout_ms=request_timeout_ms)  # noqa: SLF001
             return connection._send_request(request, timeout_at=timeout_at)  # noqa: SLF001 - send_request refuses
         return super().send(request, node_id, request_timeout_ms)
@@ -118,6 +120,7 @@ class Connections:
         self._timeouts: Counter[int] = Counter()
         self._cluster_id = options.cluster_id
         self._checked: dict[int, Any] = {}
+        self._refusals: dict[int, Exception] = {}
         self._deadline = time.monotonic() + options.task_timeout_ms / 1000
         servers = list(dict.fromkeys([*prefer, *options.bootstrap_servers]))
         if "proxy_url" not in options.client:  # with a proxy, only the proxy can reach them
@@ -175,7 +178,13 @@ class Connections:
                 self._check_cluster(name)
                 return
             failures.setdefault(name, failure)
-            if not getattr(failure, "retriable", False):
+            # A broker that rejects a login also closes the connection, and kafka-python may see only that.
+            is_rejection = isinstance(
+                failure, kafka_errors.SaslAuthenticationFailedError | kafka_errors.KafkaConnectionError
+            )
+            if is_rejection and self._login.forget():
+                self._login.renew()
+            elif not getattr(failure, "retriable", False):
                 break
             self.back_off(attempt + 1)
         reasons = (f"{server} {why_unusable(failure, server, self.options)}" for server, failure in failures.items())
@@ -216,6 +225,11 @@ class Connections:
         """Kafka's id of the cluster; None before 0.10.1."""
         cluster_id: str | None = self._manager.cluster.cluster_id
         return cluster_id
+
+    def why_unreachable(self, broker: int) -> str | None:
+        """Why a broker has refused the connection, in words; None if it has not, or if that is not known."""
+        error = self._refusals.get(broker)
+        return None if error is None else why_unusable(error, self.brokers()[broker], self.options)
 
     def give_up(self, brokers: Mapping[int, str]) -> None:
         """Excludes these brokers, because another client of this snapshot found them `unreachable`."""
@@ -288,6 +302,7 @@ class Connections:
             try:
                 await self._manager.wait_for(connection.init_future, remaining_ms)
             except Exception as exc:  # noqa: BLE001 - the broker cannot be asked, the others can
+                self._refusals[broker] = exc
                 if time.monotonic() >= deadline:
                     self._manager.unreachable[broker] = failure_of(exc)
         if self._cluster_id:

@@ -83,13 +83,16 @@ def _checks(cluster: ClusterConfig) -> Iterator[Check]:
         return
     try:
         with KafkaClient(options) as client:
-            yield from _check_brokers(client)
+            some_answer = yield from _check_brokers(client)
+            if not some_answer:
+                return
             rights = _Rights(cluster)
             topics = yield from _check_rights(client, rights)
             read = yield from _check_groups(client, rights)
             yield from _check_hidden_topics(client, rights, topics, read)
     except ClusterError as error:
-        todo = [todo for words, todo in _TODO.items() if words in str(error)]
+        is_of_brokers = "no token from" not in str(error)
+        todo = [todo for words, todo in _TODO.items() if words in str(error) and is_of_brokers]
         if web := [*_web_servers(str(error), options)]:
             todo = [f"correct the port of {', '.join(web)} in bootstrap_servers: a web server listens there"]
         yield Check(False, str(error), "; ".join(todo) or _SEE)
@@ -104,16 +107,24 @@ def _web_servers(reasons: str, options: SourceOptions) -> Iterator[str]:
             yield server
 
 
-def _check_brokers(client: KafkaClient) -> Iterator[Check]:
+def _check_brokers(client: KafkaClient) -> Generator[Check, None, bool]:
+    """Checks whether each broker answers at its advertised address; returns whether any does."""
     brokers = client.brokers()
     yield Check(True, f"connected to cluster {client.cluster_id()}, which has {counted(len(brokers), 'broker')}")
-    for broker, answer in client.api_versions(brokers).items():
-        if isinstance(answer, Failure):
-            yield Check(
-                False,
-                f"broker {broker} does not answer at {brokers[broker]}: {answer.error}",
-                "it is down, or that address (its advertised listener) does not lead there from here",
-            )
+    answers = client.api_versions(brokers)
+    for broker, answer in answers.items():
+        if not isinstance(answer, Failure):
+            continue
+        why = client.why_unreachable(broker)
+        if why and not why.startswith("answers, but"):
+            yield Check(False, f"broker {broker} at {brokers[broker]}, its advertised listener, {why}", _SEE)
+            continue
+        yield Check(
+            False,
+            f"broker {broker} does not answer at {brokers[broker]}: {answer.error}",
+            "it is down, or that address (its advertised listener) does not lead there from here",
+        )
+    return not all(isinstance(answer, Failure) for answer in answers.values())
 
 
 def _check_rights(client: KafkaClient, rights: _Rights) -> Generator[Check, None, set[str] | None]:

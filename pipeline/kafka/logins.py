@@ -13,6 +13,8 @@ from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.msk import AwsMskIamClient, SaslMechanismAwsMskIam
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from pipeline.common.errors import ClusterError
+from pipeline.config.kafka_client import MECHANISMS
 from pipeline.config.kafka_logins import LoginConfig
 from pipeline.kafka.msk import keys_of, region_of
 from pipeline.kafka.oauth import TokenRequest, extensions_of, keeper_of
@@ -28,12 +30,18 @@ class Login(Protocol):
         Called outside of the thread that serves the connections, because that thread must not wait.
         """
 
+    def forget(self) -> bool:
+        """Forgets what a broker has rejected. Returns whether the next try will have something newer."""
+
 
 class _NoLogin:
     """Nothing, for logins with texts alone."""
 
     def renew(self) -> None:
         pass
+
+    def forget(self) -> bool:
+        return False
 
 
 class _Bearer(AbstractTokenProvider):  # type: ignore[misc]
@@ -42,9 +50,16 @@ class _Bearer(AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, options: SourceOptions) -> None:
         self._keeper = keeper_of(TokenRequest.of(options))
         self._extensions = extensions_of(options)
+        self._may_be_old = True
 
     def renew(self) -> None:
-        self._keeper.token()
+        self._keeper.renew()
+
+    def forget(self) -> bool:
+        # Signing keys and audiences may have changed since the first token was fetched.
+        may_be_old, self._may_be_old = self._may_be_old, False
+        self._keeper.forget()
+        return may_be_old
 
     def token(self) -> str:
         return self._keeper.token()
@@ -60,12 +75,18 @@ class _Signer:
         self._options = options
 
     def renew(self) -> None:
+        # The region as well: if no name says it, an EC2 machine is asked for it.
+        region_of(self._options.bootstrap_servers[0].rpartition(":")[0], self._options)
         keys_of(self._options)
+
+    def forget(self) -> bool:
+        return False
 
     def first_message(self, host: str) -> bytes:
         """The signed message that logs in at a broker."""
+        keys = keys_of(self._options)
         message: bytes = AwsMskIamClient(
-            host=host, region=region_of(host, self._options), **keys_of(self._options)._asdict()
+            host, keys.access_key, keys.secret_key, region_of(host, self._options), keys.token
         ).first_message()
         return message
 
@@ -101,13 +122,22 @@ register_sasl_mechanism("AWS_MSK_IAM", _msk_iam, overwrite=True)
 
 
 def login_of(options: SourceOptions) -> Login:
-    """The login for the options of a cluster. Raises ClusterError if an option is missing."""
-    if not str(options.client.get("security_protocol", "")).startswith("SASL_"):
+    """The login for the options of a cluster. Raises ClusterError if an option is missing.
+
+    A configuration file is checked when it is loaded; the options of a data source in a notebook are checked here.
+    """
+    protocol, mechanism = options.client.get("security_protocol", ""), options.client.get("sasl_mechanism")
+    if not protocol.startswith("SASL_"):
         return _NoLogin()
-    mechanism = options.client.get("sasl_mechanism")
+    if mechanism not in MECHANISMS:
+        raise ClusterError(f"security_protocol with SASL also needs sasl_mechanism: one of {', '.join(MECHANISMS)}")
     if mechanism == "OAUTHBEARER":
         return _Bearer(options)
-    return _Signer(options) if mechanism == "AWS_MSK_IAM" else _NoLogin()
+    if mechanism != "AWS_MSK_IAM":
+        return _NoLogin()
+    if protocol != "SASL_SSL":
+        raise ClusterError("sasl_mechanism AWS_MSK_IAM needs security_protocol SASL_SSL")
+    return _Signer(options)
 
 
 def kafka_python_options(options: SourceOptions, login: Login) -> Mapping[str, Any]:

@@ -22,11 +22,11 @@ def check_machine(options: SourceOptions) -> None:
     """Raises ClusterError if a package or a file is missing here, so that no broker is blamed for it."""
     mechanism = options.client.get("sasl_mechanism", "") if _protocol(options).startswith("SASL") else ""
     package = _PACKAGES.get(mechanism)
-    if "sasl_aws_access_key_id" in options.client:  # kafka-python signs with keys that are given
+    if options.client.get("sasl_aws_access_key_id"):  # kafka-python signs with keys that are given
         package = None
     if package and not find_spec(package):
         raise ClusterError(f"{mechanism} needs the Python package {package}: install it here and on executors")
-    if authority := options.client.get("sasl_oauthbearer_ca_file"):
+    if mechanism == "OAUTHBEARER" and (authority := options.client.get("sasl_oauthbearer_ca_file")):
         _version("sasl_oauthbearer_ca_file", authority)
     tls_context(options)
 

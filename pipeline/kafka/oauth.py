@@ -1,34 +1,43 @@
 """Tokens for SASL/OAUTHBEARER: the grant of client credentials (RFC 6749, section 4.4), as KIP-768 has it for Java.
 
-One token is kept for all connections of a process until 30 % of its lifetime are left. Brokers ask for the next one
-when 85 to 95 % of a session has passed (KIP-368), and a session ends with its token at the latest. So the token that
-`renew` has fetched in time is there when a connection logs in again, and no answer of a broker waits for a token.
+One token is kept for all connections of a process. Brokers ask for the next one when 85 to 95 % of a session has passed
+(KIP-368), and a session ends with its token at the latest. By then, `renew` has fetched it: outside of the thread that
+serves the connections, because no answer of a broker may wait for a token.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
+import math
 import re
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
-from urllib3 import make_headers
-
 from pipeline.common import http
-from pipeline.common.errors import ClusterError
+from pipeline.common.errors import ClusterError, TokenError
 from pipeline.common.reasons import why_unreadable
 from pipeline.kafka.options import SourceOptions
+
+# At DEBUG, urllib3 logs the path of each request with its query, in which some endpoints want a key.
+logging.getLogger("urllib3").setLevel(logging.INFO)
 
 RENEWED_AT = 0.7
 """The share of a token's lifetime after which the next token is fetched. Brokers count whole seconds, so the session of
 a token of 10 s may have to be renewed after 7.7 s."""
-RETRIED_AFTER_S = 5.0
-"""How long a token that is still valid is used before the endpoint is asked again, if it has failed."""
+RETRIED_AFTER = 1 / 3
+"""The share of what is left of a token after which an endpoint that has failed is asked again."""
+PAUSE_S = 5.0
+"""How long an endpoint that has failed is not asked again if there is no token."""
+ASSUMED_S = 60.0
+"""The lifetime of a token if neither the endpoint nor the token says it."""
+LONGEST_S = 86_400.0
+MOST_BYTES = 1_000_000
 _TRY_AGAIN = (429, 500, 502, 503, 504)
 _CLIENT = "check sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret"
 _REMEDIES = {
@@ -41,14 +50,11 @@ _REMEDIES = {
 _URL = "check sasl_oauthbearer_token_endpoint_url"
 
 
-class TokenError(ClusterError):
-    """There is no token for a login. The message has neither a secret nor the body of an answer."""
-
-
-class Token(NamedTuple):
+@dataclass(frozen=True)
+class Token:
     """A bearer token, and when it was fetched and ends, in seconds of the monotonic clock."""
 
-    text: str
+    text: str = field(repr=False)
     fetched_at: float
     ends_at: float
 
@@ -103,27 +109,48 @@ class TokenKeeper:
         self._retry_at = 0.0
 
     def token(self) -> str:
-        """A token that is valid now, fetched if necessary. Raises TokenError.
+        """The token that is kept, at once, while it is valid; else a new one. Raises TokenError."""
+        return self._valid() or self._fetched()
 
-        After a failure, a token that is still valid is used, and the endpoint is not asked again for some seconds.
+    def renew(self) -> None:
+        """Fetches a token if there is none, or if that which is kept ends soon. Raises TokenError if there is none.
+
+        A token that is still valid is used if the endpoint fails. Then the endpoint is asked once, and seldom.
         """
+        kept = self._kept
+        if kept is None or not kept.is_fresh(time.monotonic()):
+            self._fetched()
+
+    def forget(self) -> None:
+        """Forgets a token that a broker has rejected."""
+        self._kept = None
+
+    def _valid(self) -> str | None:
+        kept = self._kept
+        return kept.text if kept and time.monotonic() < kept.ends_at else None
+
+    def _fetched(self) -> str:
         with self._lock:
-            now = time.monotonic()
-            if self._kept and self._kept.is_fresh(now):
+            if self._kept and self._kept.is_fresh(time.monotonic()):  # another thread has fetched it
                 return self._kept.text
-            if self._failure and now < self._retry_at:
+            valid = self._valid()
+            if self._failure and time.monotonic() < self._retry_at:
                 return self._last_resort(self._failure)
             try:
-                self._kept, self._failure = fetch_token(self.request), None
+                self._kept = fetch_token(self.request, 0 if valid else self.request.retries)
             except TokenError as error:
-                self._failure, self._retry_at = error, time.monotonic() + RETRIED_AFTER_S
+                left_s = self._kept.ends_at - time.monotonic() if valid and self._kept else 0.0
+                pause_s = left_s * RETRIED_AFTER if left_s > 0 else PAUSE_S
+                self._failure, self._retry_at = error, time.monotonic() + pause_s
                 return self._last_resort(error)
+            self._failure = None
             return self._kept.text
 
     def _last_resort(self, failure: TokenError) -> str:
-        if self._kept and time.monotonic() < self._kept.ends_at:
-            return self._kept.text
-        raise failure
+        valid = self._valid()
+        if valid is None:
+            raise failure
+        return valid
 
 
 @lru_cache(maxsize=64)
@@ -139,10 +166,11 @@ def extensions_of(options: SourceOptions) -> dict[str, str]:
     return {name.strip(): value for name, _, value in pairs}
 
 
-def fetch_token(request: TokenRequest) -> Token:
+def fetch_token(request: TokenRequest, retries: int | None = None) -> Token:
     """Asks the endpoint, again if it is busy or cannot be reached; no new try begins after `timeout_s`."""
+    most = request.retries if retries is None else retries
     deadline = time.monotonic() + request.timeout_s
-    for attempt in range(request.retries + 1):
+    for attempt in range(most + 1):
         asked_at = time.monotonic()
         why, may_pass = "", True
         try:
@@ -154,7 +182,7 @@ def fetch_token(request: TokenRequest) -> Token:
                 return _token_in(answer, request, asked_at)
             why, may_pass = _refusal(answer), answer.status in _TRY_AGAIN
         pause_s = request.backoff_s * 2**attempt
-        if not may_pass or attempt == request.retries or time.monotonic() + pause_s >= deadline:
+        if not may_pass or attempt == most or time.monotonic() + pause_s >= deadline:
             break
         time.sleep(pause_s)
     raise TokenError(f"no token from {_place(request)}: {why}")
@@ -164,10 +192,15 @@ def _ask(request: TokenRequest) -> http.Answer:
     parameters = {"grant_type": "client_credentials"}
     if request.scope:
         parameters["scope"] = request.scope
-    # Neither is encoded, as in the clients of Kafka (`sasl.oauthbearer.header.urlencode` is false) and librdkafka.
-    login = make_headers(basic_auth=f"{request.client_id}:{request.client_secret}")
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **login}
-    return http.post(request.endpoint, urlencode(parameters).encode(), headers, request.timeout_s, request.ca_file)
+    # Neither is URL-encoded, as in the clients of Kafka (`sasl.oauthbearer.header.urlencode` is false) and librdkafka.
+    login = base64.b64encode(f"{request.client_id}:{request.client_secret}".encode()).decode()
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+        "Authorization": f"Basic {login}",
+    }
+    body = urlencode(parameters).encode()
+    return http.post(request.endpoint, body, headers, request.timeout_s, request.ca_file, MOST_BYTES)
 
 
 def _token_in(answer: http.Answer, request: TokenRequest, asked_at: float) -> Token:
@@ -179,21 +212,37 @@ def _token_in(answer: http.Answer, request: TokenRequest, asked_at: float) -> To
 
 
 def _lifetime_s(content: dict[str, Any], token: str) -> float:
-    """How long a token is valid: what the endpoint says, else what the token says, else not at all.
+    """How long a token is valid: what the endpoint says, else what the token says, else ASSUMED_S.
 
-    A token without a lifetime is used for one login. The clock of this machine may differ from that of the endpoint, so
-    the two instants in the token are only compared with each other.
+    The clock of this machine may differ from that of the endpoint, so the token's own two instants are compared, if it
+    has both.
     """
+    said = _seconds(content.get("expires_in"))
+    if said is None:
+        claims = _claims(token)
+        ends_at, issued_at = _seconds(claims.get("exp")), _seconds(claims.get("iat"))
+        said = None if ends_at is None else ends_at - (time.time() if issued_at is None else issued_at)
+    return ASSUMED_S if said is None else min(max(0.0, said), LONGEST_S)
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """What a JSON web token says of itself; empty if it is none."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
     try:
-        return max(0.0, float(content["expires_in"]))
-    except (KeyError, TypeError, ValueError):
-        pass
+        return _json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
+
+
+def _seconds(value: object) -> float | None:
+    """A number, which may be written as a text; None for anything else."""
     try:
-        payload = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return max(0.0, float(claims["exp"]) - float(claims["iat"]))
-    except (IndexError, KeyError, TypeError, ValueError):
-        return 0.0
+        number = float(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
+    return number if number is None or math.isfinite(number) else None
 
 
 def _refusal(answer: http.Answer) -> str:
@@ -211,7 +260,7 @@ def _refusal(answer: http.Answer) -> str:
 def _json(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

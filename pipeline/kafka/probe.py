@@ -6,6 +6,7 @@ of the requests here sends a password, and none relies on a server's certificate
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -28,6 +29,7 @@ _TLS_ALERT = b"\x15"
 _ILLEGAL_SASL_STATE = 34
 _NO_SUCH_MECHANISM = 33
 _LONGEST_ANSWER = 65_536
+_MOST_MECHANISMS = 20
 _OF_CERTIFICATES = ("CERTIFICATE", "ALERT_UNKNOWN_CA")
 """The words in OpenSSL's names of the alerts by which a server refuses a client's certificate (RFC 8446, 6.2)."""
 
@@ -89,7 +91,9 @@ def why_not_kafka(server: str, options: SourceOptions) -> str | None:
         return _why_no_tls(server, error, options)
     except OSError as error:
         listener = find_listener(server, options) if tls else None
-        return listener.advice() if listener else f"closes the connection ({_connection_reason(error)}): {otherwise}"
+        if listener and not listener.protocol.endswith("SSL"):
+            return listener.advice()
+        return f"closes the connection ({_connection_reason(error)}): {otherwise}"
     if not head:
         return f"closes the connection on the first request: {otherwise}"
     return None if _is_answer(head) else _what_else(server, head, options)
@@ -120,46 +124,53 @@ def _why_no_tls(server: str, error: ssl.SSLError, options: SourceOptions) -> str
 
 
 def find_listener(server: str, options: SourceOptions) -> Listener | None:
-    """What the Kafka listener at host:port wants, whatever `security_protocol` is; None if no Kafka answers there.
+    """What the Kafka listener at host:port wants, whatever `security_protocol` is; None if that is not certain.
 
-    Asks without TLS, then with it. A listener that wants a client's certificate, and does not get one that it trusts,
-    does not say whether it also wants SASL: it counts as SSL.
+    Asks with TLS and without it, first as the options say. A listener that wants a client's certificate, and does not
+    get one that it trusts, does not say whether it also wants SASL: it counts as SSL. Some that are not Apache Kafka do
+    not say which mechanisms they have: they are not certain.
     """
     address = _address(server)
-    if address is None:
+    tls = tls_context(options)
+    for context in (tls, None) if tls else (None, bare_context()):
+        if address and (found := _listener(address, context, options)):
+            return found
+    return None
+
+
+def _listener(address: tuple[str, int], tls: ssl.SSLContext | None, options: SourceOptions) -> Listener | None:
+    protocol = "SSL" if tls else "PLAINTEXT"
+    try:
+        with _connected(address, tls, options) as stream:
+            if not _is_answer(stream.ask(API_VERSIONS_V0, 8, rest=True)):
+                return None
+            answer = stream.ask(SASL_HANDSHAKE_V1, 8, rest=True)
+    except ssl.SSLError as error:
+        wants_certificate = any(word in (error.reason or "") for word in _OF_CERTIFICATES)
+        return Listener("SSL", ()) if wants_certificate else None
+    except (_CannotConnectError, OSError):
         return None
-    for tls in (None, tls_context(options) or bare_context()):
-        try:
-            with _connected(address, tls, options) as stream:
-                if not _is_answer(stream.ask(API_VERSIONS_V0, 8, rest=True)):
-                    continue
-                mechanisms = _mechanisms(stream.ask(SASL_HANDSHAKE_V1, 8, rest=True))
-        except ssl.SSLError as error:
-            if any(word in (error.reason or "") for word in _OF_CERTIFICATES):
-                return Listener("SSL", ())
-            continue
-        except (_CannotConnectError, OSError):
-            continue
-        protocol = "SSL" if tls else "PLAINTEXT"
-        return Listener(protocol if mechanisms is None else f"SASL_{protocol}", mechanisms or ())
-    return None
+    try:
+        (error_code,) = struct.unpack_from(">h", answer, 8)
+        if error_code == _ILLEGAL_SASL_STATE:
+            return Listener(protocol, ())
+        mechanisms = _mechanisms(answer) if error_code == _NO_SUCH_MECHANISM else ()
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return Listener(f"SASL_{protocol}", mechanisms) if mechanisms else None
 
 
-def _mechanisms(answer: bytes) -> tuple[str, ...] | None:
-    """The mechanisms in an answer to SaslHandshake; None if the listener is without SASL, or does not say."""
-    with suppress(struct.error, UnicodeDecodeError):
-        error, count = struct.unpack_from(">hi", answer, 8)
-        if error == _ILLEGAL_SASL_STATE:
-            return None
-        found: list[str] = []
-        position = 14
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", answer, position)
-            position += 2
-            found.append(answer[position : position + length].decode("ascii"))
-            position += length
-        return tuple(sorted(found)) if error == _NO_SUCH_MECHANISM else None
-    return None
+def _mechanisms(answer: bytes) -> tuple[str, ...]:
+    """The mechanisms in an answer to SaslHandshake, if their names are as RFC 4422 has them: anybody may answer."""
+    (count,) = struct.unpack_from(">i", answer, 10)
+    found: list[str] = []
+    position = 14
+    for _ in range(min(count, _MOST_MECHANISMS)):
+        (length,) = struct.unpack_from(">h", answer, position)
+        position += 2
+        found.append(answer[position : position + length].decode("ascii"))
+        position += length
+    return tuple(sorted(name for name in found if re.fullmatch("[A-Z0-9_-]{1,20}", name)))
 
 
 def speaks_http(server: str, options: SourceOptions) -> bool:

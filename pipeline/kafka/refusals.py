@@ -47,12 +47,14 @@ def why_unusable(error: Exception, server: str, options: SourceOptions) -> str:
         return f"presents a TLS certificate that {what}"
     if isinstance(error, ValueError) and "proxy_url" in options.client:
         return "cannot be used: proxy_url must be the URL of a proxy, such as http://host:port or socks5://host:port"
+    if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
+        return "answers, but not in time: it is too busy, or limits.connect_timeout is too short"
     if not isinstance(error, _REFUSALS):
         return f"answers, but cannot be used: {type(error).__name__}"
     # A broker sends a reason and closes the connection. If both arrive at once, kafka-python sees only the latter.
     if "proxy_url" in options.client:  # only the proxy can reach the server
         return _why_refused_through_proxy(error, options)
-    return _why_refused(server, options)
+    return _why_refused(error, server, options)
 
 
 def _why_refused_through_proxy(error: Exception, options: SourceOptions) -> str:
@@ -63,15 +65,17 @@ def _why_refused_through_proxy(error: Exception, options: SourceOptions) -> str:
     return _why_rejected(options)
 
 
-def _why_refused(server: str, options: SourceOptions) -> str:
+def _why_refused(error: Exception, server: str, options: SourceOptions) -> str:
     """What differs between the options and what the listener wants, else that it rejects the login."""
     listener = find_listener(server, options)
+    if listener is None and isinstance(error, kafka_errors.KafkaConnectionError):
+        return "closes the connection: check security_protocol and the login, unless it is restarting or overloaded"
     protocol, mechanism = options.client.get("security_protocol", "PLAINTEXT"), options.client.get("sasl_mechanism")
     if listener and listener.protocol != protocol:
         return listener.advice()
     if listener and listener.mechanisms and mechanism not in listener.mechanisms:
         return f"does not offer {mechanism}: set sasl_mechanism to {' or '.join(listener.mechanisms)}"
-    return _why_rejected(options) if protocol.startswith("SASL") else "closes the connection: check security_protocol"
+    return _why_rejected(options) if protocol.startswith("SASL") else "closes the connection: it may be restarting"
 
 
 def _why_rejected(options: SourceOptions) -> str:

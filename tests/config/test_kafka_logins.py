@@ -88,6 +88,20 @@ def test_the_ca_file_of_the_endpoint_is_relative_to_the_configuration(load: Load
             ".sasl_oauthbearer_token_endpoint_url: must be a URL with https",
             id="no URL",
         ),
+        *(
+            pytest.param(
+                OAUTH.replace("https://issuer.example/token", url),
+                ".sasl_oauthbearer_token_endpoint_url: must be a URL with https",
+                id=url,
+            )
+            for url in ("https://[bad/t", "https://:8080/t", "https://i:port/t", "https://i/t x", "ftp://i/t")
+        ),
+        pytest.param(
+            OAUTH.replace("https://issuer.example/token", "https://${env:SECRET}:x@issuer.example/token"),
+            ".sasl_oauthbearer_token_endpoint_url: must have no user: set sasl_oauthbearer_client_id and "
+            "sasl_oauthbearer_client_secret",
+            id="a user in the URL, from the environment",
+        ),
         pytest.param(
             OAUTH + 'sasl_oauthbearer_extensions = "logicalCluster=lkc-1"',
             '.sasl_oauthbearer_extensions: must be a table of texts, such as { logicalCluster = "lkc-123456" }',

@@ -52,6 +52,7 @@ def broker_with_logins(folder: Path) -> Iterator[Logins]:
     good = signed(authority, folder / "good.pem")
     expired = signed(authority, folder / "expired-server.pem", is_expired=True)
     elsewhere = signed(authority, folder / "elsewhere.pem", "kafka.example")
+    bootstrap_only = signed(authority, folder / "bootstrap-only.pem", "localhost")
     wants_certificate = {
         "ssl.client.auth": "required",
         "ssl.truststore.type": "PEM",
@@ -64,6 +65,7 @@ def broker_with_logins(folder: Path) -> Iterator[Logins]:
         "TLS": Listener("SSL", _tls(good)),
         "MUTUAL": Listener("SSL", _tls(good) | wants_certificate),
         "EXPIRED": Listener("SASL_SSL", _sasl("SCRAM-SHA-512") | _tls(expired)),
+        "BOOTSTRAP": Listener("SSL", _tls(bootstrap_only)),
         "ELSEWHERE": Listener("SASL_SSL", _sasl("SCRAM-SHA-512") | _tls(elsewhere)),
     }
     scram = {USER: SCRAM_PASSWORD}

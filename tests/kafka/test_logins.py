@@ -11,8 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import doctor, run
-from pipeline.config import load_config
+from pipeline.config import ClusterConfig, load_config
+from pipeline.config.kafka_client import ClientConfig
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
+from pipeline.kafka.doctor import check_cluster
 from pipeline.lake import Lake
 from pipeline.tables import SNAPSHOTS, TABLES
 from tests.helpers.kafka import read
@@ -164,6 +166,19 @@ def test_doctor_finds_nothing_wrong_with_right_logins(
         monkeypatch.setenv(name, text)
     assert doctor.main(["--config", str(file)]) == 0
     assert "nothing is wrong" in capsys.readouterr().out
+
+
+def test_doctor_says_what_is_wrong_at_an_advertised_listener(logins: Logins) -> None:
+    """As behind a load balancer: the certificate has the name of the bootstrap server alone."""
+    advertised = logins.kafka.listener("BOOTSTRAP")
+    cluster = ClusterConfig(
+        bootstrap_servers=(advertised.replace("127.0.0.1", "localhost"),),
+        client=ClientConfig(**options_of(Case("BOOTSTRAP", TLS), logins)),
+    )
+    with failed_handshakes():
+        connected, wrong = check_cluster(cluster)
+    assert connected.is_right
+    assert wrong.what == f"broker 1 at {advertised}, its advertised listener, {WRONG['wrong-host'].said}"
 
 
 @pytest.mark.parametrize("name", RIGHT)

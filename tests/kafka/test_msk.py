@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,8 +49,7 @@ def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def forget_machine() -> None:
     """Forgets what was found out about this machine."""
-    msk._session.cache_clear()
-    msk._region_of_machine.cache_clear()
+    msk.MACHINE.forget()
 
 
 def iam(**options: str) -> SourceOptions:
@@ -96,6 +96,17 @@ def test_keys_come_from_the_options_else_from_this_machine(monkeypatch: pytest.M
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     forget_machine()
     assert keys_of(iam()) == Keys("of-environment", "x", None)
+
+
+def test_keys_in_a_file_that_is_rewritten_are_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ahead_s = 0.0
+    real = time.monotonic
+    monkeypatch.setattr(msk.time, "monotonic", lambda: real() + ahead_s)
+    for key in ("first", "second"):
+        text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = x\n"
+        (tmp_path / "credentials").write_text(text)
+        assert keys_of(iam()) == Keys(key, "x", None)
+        ahead_s += msk.KEPT_S + 1
 
 
 def test_credentials_that_cannot_be_used_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -158,6 +169,7 @@ class Msk(NamedTuple):
     server: str
     authenticator: Authenticator
     client: dict[str, str]
+    plaintext: str
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +185,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Msk]:
         front.broker = kafka.listener("MSK")
         stack.enter_context(front.serving())
         seed(kafka, PREFIX)
-        yield Msk(server, authenticator, IAM | {"ssl_cafile": str(authority_file(authority, folder / "ca.pem"))})
+        client = IAM | {"ssl_cafile": str(authority_file(authority, folder / "ca.pem"))}
+        yield Msk(server, authenticator, client, kafka.bootstrap_servers)
 
 
 @pytest.fixture
@@ -212,6 +225,12 @@ def test_msk_rejects_what_is_not_signed_as_aws_documents_it(cluster: Msk, change
         f"{cluster.server} rejects the login: check the AWS identity and the region, and that its policy allows "
         "kafka-cluster:Connect"
     )
+
+
+@pytest.mark.usefixtures("known_names")
+def test_nothing_signed_is_sent_without_tls(cluster: Msk) -> None:
+    with pytest.raises(ClusterError, match="sasl_mechanism AWS_MSK_IAM needs security_protocol SASL_SSL"):
+        KafkaClient(parsed(cluster.plaintext, **cluster.client | {"security_protocol": "SASL_PLAINTEXT"}, **KEYS))
 
 
 @pytest.mark.usefixtures("known_names")

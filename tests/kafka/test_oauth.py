@@ -1,26 +1,35 @@
 """OAUTHBEARER with client credentials: tokens of an issuer, and a real broker that validates them."""
 
+import base64
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 import pytest
 import trustme
 from kafka import KafkaAdminClient
+from kafka.protocol.metadata import MetadataRequest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.embedded_kafka.nodes import Listener
 from demo.workload.seeding import commit_offsets
-from pipeline.common.errors import ClusterError
+from pipeline.common.check import Check
+from pipeline.common.errors import ClusterError, TokenError
+from pipeline.config import Config
 from pipeline.kafka import oauth
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
-from pipeline.kafka.oauth import TokenError, TokenKeeper, TokenRequest, fetch_token
+from pipeline.kafka.doctor import check_cluster
+from pipeline.kafka.oauth import TokenKeeper, TokenRequest, fetch_token
 from pipeline.kafka.snapshot import SnapshotSource
+from pipeline.snapshot.land import reason_of
 from tests.helpers.certificates import authority_file, signed
 from tests.helpers.issuer import AUDIENCE, CLIENT_SECRET, NAME, Issuer, reply
 from tests.helpers.kafka import parsed, read
@@ -66,11 +75,17 @@ def test_a_token_is_requested_with_the_clients_credentials_and_the_scope(issuer:
 def test_a_token_is_kept_until_most_of_its_lifetime_is_over(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     keeper = TokenKeeper(request_of(issuer))
-    first = keeper.token()
+    keeper.renew()
     clock.advance(0.6 * issuer.lifetime_s)
-    assert keeper.token() == first
+    keeper.renew()
+    assert [keeper.token()] == issuer.tokens
     clock.advance(0.2 * issuer.lifetime_s)
-    assert [first, keeper.token()] == issuer.tokens
+    assert [keeper.token()] == issuer.tokens  # a login does not wait for the next one
+    keeper.renew()
+    assert len(issuer.tokens) == 2
+    assert keeper.token() == issuer.tokens[1]
+    clock.advance(issuer.lifetime_s)
+    assert keeper.token() == issuer.tokens[2]
 
 
 def test_a_token_is_used_to_its_end_if_the_endpoint_fails_which_is_asked_seldom(
@@ -81,18 +96,21 @@ def test_a_token_is_used_to_its_end_if_the_endpoint_fails_which_is_asked_seldom(
     first = keeper.token()
     issuer.answer = lambda request, _: reply(request, 503, {})
     clock.advance(0.8 * issuer.lifetime_s)
-    assert [keeper.token(), keeper.token()] == [first, first]
-    assert len(issuer.requests) == 1 + 2  # the retry belongs to the first try
-    clock.advance(oauth.RETRIED_AFTER_S)
+    for _ in range(3):
+        keeper.renew()
+    assert len(issuer.requests) == 1 + 1  # without a retry, as there is no hurry
+    clock.advance(0.1 * issuer.lifetime_s)
+    for _ in range(3):
+        keeper.renew()
+    assert len(issuer.requests) == 1 + 2
     assert keeper.token() == first
-    assert len(issuer.requests) == 1 + 4
-    clock.advance(0.2 * issuer.lifetime_s)
+    clock.advance(0.1 * issuer.lifetime_s)
     for _ in range(2):
         with pytest.raises(TokenError, match=r"no token from http://127\.0\.0\.1:\d+/token: HTTP status 503$"):
             keeper.token()
-    assert len(issuer.requests) == 1 + 6
+    assert len(issuer.requests) == 1 + 4
     issuer.answer = issuer.issue
-    clock.advance(oauth.RETRIED_AFTER_S)
+    clock.advance(oauth.PAUSE_S)
     assert keeper.token() == issuer.tokens[-1] != first
 
 
@@ -115,9 +133,12 @@ class Clock:
         pytest.param({"expires_in": "600"}, 600, id="as a text"),
         pytest.param({}, 300, id="only the token says it"),
         pytest.param({"expires_in": "soon"}, 300, id="the endpoint says nothing that is a number"),
-        pytest.param({"access_token": "opaque"}, 0, id="nobody says it"),
-        pytest.param({"access_token": "a.b.c"}, 0, id="a token that cannot be read"),
+        pytest.param({"access_token": "opaque"}, oauth.ASSUMED_S, id="nobody says it"),
+        pytest.param({"access_token": "a.b.c"}, oauth.ASSUMED_S, id="a token that cannot be read"),
+        pytest.param({"access_token": f"a.{'W1tb' * 9_000}.c"}, oauth.ASSUMED_S, id="a token that is nested deeply"),
         pytest.param({"expires_in": -1}, 0, id="over before it began"),
+        pytest.param({"expires_in": 10**400}, 300, id="a number that is too large"),
+        pytest.param({"expires_in": 1e300}, oauth.LONGEST_S, id="longer than a day"),
     ],
 )
 def test_the_lifetime_is_what_the_endpoint_says_else_what_the_token_says(
@@ -143,6 +164,14 @@ def test_a_refusal_is_not_repeated(issuer: Issuer) -> None:
     with pytest.raises(TokenError):
         fetch_token(request_of(issuer, sasl_oauthbearer_client_secret="wr0ng-t0ken-s3cret"))
     assert len(issuer.requests) == 1
+
+
+def test_an_id_and_a_secret_are_sent_in_utf_8(issuer: Issuer) -> None:
+    sent: list[str] = []
+    issuer.answer = lambda request, _: sent.append(request.headers["Authorization"]) or reply(request, 401, {})
+    with pytest.raises(TokenError):
+        fetch_token(request_of(issuer, sasl_oauthbearer_client_id="läg", sasl_oauthbearer_client_secret="p€ss:%"))
+    assert base64.b64decode(sent[0].removeprefix("Basic ")).decode() == "läg:p€ss:%"
 
 
 def redirect(request: BaseHTTPRequestHandler, _: dict[str, str]) -> None:
@@ -341,6 +370,64 @@ def test_without_a_token_the_endpoint_is_blamed_and_not_the_broker(secured: Secu
     assert (
         str(caught.value) == f"no token from {secured.issuer.token_url}: HTTP status 401, invalid_client: {CREDENTIALS}"
     )
+
+
+def test_a_token_that_was_rejected_is_not_sent_again(secured: Secured) -> None:
+    options = login(secured)
+    server = secured.kafka.listener("OAUTH")
+    secured.issuer.audience = "another"
+    with pytest.raises(ClusterError, match="rejects the login"):
+        KafkaClient(parsed(server, **options))
+    secured.issuer.audience = AUDIENCE
+    with KafkaClient(parsed(server, **options)) as client:
+        assert client.cluster_id()
+
+
+def test_a_token_that_was_kept_while_the_keys_of_the_issuer_changed_is_replaced_at_once(secured: Secured) -> None:
+    options = login(secured)
+    keeper = oauth.keeper_of(TokenRequest.of(parsed("-", **options)))
+    secured.issuer.audience = "another"
+    keeper.renew()
+    secured.issuer.audience = AUDIENCE
+    with KafkaClient(parsed(secured.kafka.listener("OAUTH"), **options)) as client:
+        assert client.cluster_id()
+
+
+def test_a_throttled_connection_that_logs_in_again_keeps_its_requests_back(secured: Secured) -> None:
+    with KafkaClient(parsed(secured.kafka.listener("OAUTH"), **login(secured))) as client:
+        client.connect([1])
+        connection = client._manager._conns[1]
+
+        async def log_in_again_while_throttled() -> None:
+            connection.pause("throttle")
+            client._manager.call_soon(connection._reauth._run)
+
+        client._manager.run(log_in_again_while_throttled)
+        Timer(0.5, client._manager.call_soon, [lambda: connection.unpause("throttle")]).start()
+        answers = client.exchange([(1, MetadataRequest(topics=[])) for _ in range(3)])
+        assert [type(answer).__name__ for answer in answers] == ["MetadataResponse"] * 3
+        assert client._manager._conns[1] is connection
+
+
+def test_the_reason_for_no_token_is_one_line_in_doctor_and_in_a_run(
+    spark: SparkSession, secured: Secured, load: Callable[..., Config]
+) -> None:
+    options = login(secured, sasl_oauthbearer_token_endpoint_url="https://nowhere.invalid/token")
+    options |= {"connect_timeout_ms": "1000", "retries": "0"}
+    why = "no token from https://nowhere.invalid/token: unknown host"
+    servers = secured.kafka.listener("OAUTH")
+    rows = spark.read.format("kafka_watermarks").options(bootstrap_servers=servers, **options).load()
+    with pytest.raises(PySparkException) as caught:
+        rows.collect()
+    assert reason_of(caught.value) == why
+    settings = "".join(f'{name} = "{value}"\n' for name, value in login(secured).items() if "secret" not in name)
+    config = load(
+        f'[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["{servers}"]\n[clusters.east.client]\n'
+        f"{settings.replace(secured.issuer.url, 'https://nowhere.invalid')}"
+        'sasl_oauthbearer_client_secret = "${env:SECRET}"\n',
+        SECRET=CLIENT_SECRET,
+    )
+    assert [*check_cluster(config.clusters["east"])] == [Check(False, why, "docs/troubleshooting.md says more")]
 
 
 MANY = {f"{PREFIX}-many-{number:03}": {(f"{PREFIX}-orders", 0): 1} for number in range(425)}

@@ -1,8 +1,9 @@
 """What listens at an address: each answer in time, and a different one for everything that is not the right one."""
 
 import socket
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread, Timer
@@ -18,7 +19,7 @@ from pipeline.kafka.brokers import BrokersSource
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.committed_offsets import CommittedOffsetsSource
 from pipeline.kafka.group_members import GroupMembersSource
-from pipeline.kafka.probe import first_answering, speaks_http, why_not_kafka
+from pipeline.kafka.probe import Listener, find_listener, first_answering, speaks_http, why_not_kafka
 from pipeline.kafka.watermarks import WatermarksSource
 from tests.helpers.kafka import frozen, login, parsed, plan, read, wait_for
 from tests.helpers.network import HOST, certificate, free_port, listener
@@ -232,6 +233,61 @@ def test_a_failed_login_is_reported_without_the_password(
     # kafka-python's DEBUG log has it: as text, or as bytes that are easily read.
     assert "secret" not in caplog.text
     assert 'se"cret' not in caplog.text
+
+
+def answering(*answers: bytes) -> Callable[[socket.socket], None]:
+    """A listener that gives these answers to the first requests of a connection, and then closes it."""
+
+    def serve(connection: socket.socket) -> None:
+        for answer in answers:
+            connection.recv(1000)
+            connection.sendall(struct.pack(">ii", len(answer) + 4, 0x4C414721) + answer)
+        connection.recv(1000)
+
+    return serve
+
+
+def handshake(error_code: int, *mechanisms: str) -> bytes:
+    """An answer to SaslHandshake."""
+    names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in mechanisms)
+    return struct.pack(">hi", error_code, len(mechanisms)) + names
+
+
+VERSIONS = b"\0" * 6
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([VERSIONS, handshake(34)], Listener("PLAINTEXT", ()), id="no SASL"),
+        pytest.param([VERSIONS, handshake(33, "B", "A")], Listener("SASL_PLAINTEXT", ("A", "B")), id="two mechanisms"),
+        pytest.param([VERSIONS], None, id="it closes the connection"),
+        pytest.param([VERSIONS, handshake(42)], None, id="another error"),
+        pytest.param([VERSIONS, handshake(33)], None, id="no mechanism"),
+        pytest.param([VERSIONS, handshake(33, "A")[:-1]], None, id="half an answer"),
+        pytest.param([VERSIONS, handshake(33, "A\x1b[2J\nERROR", "x" * 3000)], None, id="no names of mechanisms"),
+        pytest.param([], None, id="nothing"),
+    ],
+)
+def test_what_a_listener_wants_is_known_only_if_it_says_so(answers: list[bytes], expected: Listener | None) -> None:
+    with listener(answering(*answers)) as server:
+        assert find_listener(server, parsed(server, **HURRY)) == expected
+
+
+def test_a_listener_that_goes_away_is_not_said_to_reject_the_login() -> None:
+    answers = iter([answering(VERSIONS)])
+
+    def answer_once(connection: socket.socket) -> None:
+        next(answers, lambda _: None)(connection)
+
+    with listener(answer_once) as server:
+        said = refusal(server, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", **HURRY)
+    assert said == "closes the connection: check security_protocol and the login, unless it is restarting or overloaded"
+
+
+def test_a_file_for_tls_that_is_missing_does_not_matter_without_tls(tls: EmbeddedKafka) -> None:
+    said = refusal(tls.sasl_bootstrap_servers, ssl_cafile="/nowhere.pem")
+    assert said == "is an SSL listener: set security_protocol to SSL"
 
 
 def test_a_new_cluster_without_groups_is_read_over_tls_without_an_error(tls: EmbeddedKafka) -> None:

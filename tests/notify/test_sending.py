@@ -19,7 +19,7 @@ from pipeline.notify.due import plan
 from pipeline.notify.http import Failure, post
 from pipeline.notify.sending import Sent, send, send_test
 from tests.helpers.findings import NOW, Receiver, Row, config_of, finding, notified
-from tests.helpers.network import HOST, certificate, free_port, listener
+from tests.helpers.network import HOST, certificate, free_port, listener, served
 
 Load = Callable[..., Config]
 SECRET = "hunter2"
@@ -49,6 +49,20 @@ def test_a_webhook_gets_a_message_as_json(load: Load) -> None:
     ((path, headers, content),) = receiver.requests
     assert (path, headers["content-type"], headers["user-agent"]) == ("/hook?a=b", "application/json", "laglake")
     assert content["dedup_key"] == "f1"
+
+
+def test_a_message_that_is_accepted_is_sent_even_if_the_rest_of_the_answer_does_not_come(load: Load) -> None:
+    """Otherwise it would be sent again with each run."""
+
+    class Cut(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+
+    with served(Cut) as url:
+        assert outcomes(sent(config_of(load, channel("webhook", url)), finding())) == [None]
 
 
 def test_user_and_password_in_a_url_are_sent_as_basic_authentication(load: Load) -> None:
