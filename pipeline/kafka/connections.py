@@ -32,7 +32,7 @@ from pipeline.kafka.failures import Failure, UnreachableError, failure_of
 from pipeline.kafka.logins import kafka_python_options, login_of
 from pipeline.kafka.machine import check_machine
 from pipeline.kafka.options import SourceOptions
-from pipeline.kafka.probe import first_answering
+from pipeline.kafka.probe import first_answering, why_not_kafka
 from pipeline.kafka.refusals import why_unusable
 
 Call = tuple[int | None, Any]
@@ -227,9 +227,13 @@ class Connections:
         return cluster_id
 
     def why_unreachable(self, broker: int) -> str | None:
-        """Why a broker has refused the connection, in words; None if it has not, or if that is not known."""
-        error = self._refusals.get(broker)
-        return None if error is None else why_unusable(error, self.brokers()[broker], self.options)
+        """Why a broker that answers has refused the connection, in words; None if it does not answer, or not known."""
+        error, server = self._refusals.get(broker), self.brokers().get(broker)
+        if error is None or server is None or "proxy_url" in self.options.client:
+            return None
+        if why := why_not_kafka(server, self.options):
+            return None if why.startswith("cannot be reached") else why
+        return why_unusable(error, server, self.options)
 
     def give_up(self, brokers: Mapping[int, str]) -> None:
         """Excludes these brokers, because another client of this snapshot found them `unreachable`."""

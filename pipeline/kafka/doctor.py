@@ -115,8 +115,7 @@ def _check_brokers(client: KafkaClient) -> Generator[Check, None, bool]:
     for broker, answer in answers.items():
         if not isinstance(answer, Failure):
             continue
-        why = client.why_unreachable(broker)
-        if why and not why.startswith("answers, but"):
+        if why := client.why_unreachable(broker):
             yield Check(False, f"broker {broker} at {brokers[broker]}, its advertised listener, {why}", _SEE)
             continue
         yield Check(
