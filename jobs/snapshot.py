@@ -2,9 +2,8 @@
 
 import logging
 import sys
-import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jobs import cli, schedule
 from jobs.session import Job
@@ -13,67 +12,65 @@ from pipeline.common.epoch import utc_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipeline.snapshot import SnapshotOutcome
+
 log = logging.getLogger(__name__)
 
 SLOW = "pipeline.quality"
 """This module imports Great Expectations."""
 
 
-class Outcome(Protocol):
-    """How the snapshot of one cluster ended, and why."""
+class Snapshots:
+    """The first and the last step of a job: it takes the snapshots, and says at the end whether there are any.
 
-    @property
-    def cluster(self) -> str:
-        """The cluster's name in the config."""
-
-    @property
-    def status(self) -> str:
-        """`complete`, `partial` or `failed`, as in the ledger; `skipped` if another run has taken the snapshot.
-
-        `unfinished` if another run has claimed it and has not finished it.
-        """
-
-    @property
-    def message(self) -> str:
-        """One line for people."""
-
-
-def step(spark: "SparkSession", job: Job) -> int:
-    """Takes the snapshots. If one cluster fails, the others are not affected."""
-    return exit_status(take(spark, job), job.fail_on)
-
-
-def take(spark: "SparkSession", job: Job) -> Sequence[Outcome]:
-    """Takes the snapshots, and logs how each one ended.
-
-    A single run waits for another run that has claimed a snapshot, because its exit status says whether there is one.
-    A repeated run (`--every`) has no exit status and its next instant, so it leaves the snapshot to the other run.
+    What the steps between log last, such as where the report is, looks like success.
     """
-    from pipeline.snapshot import take_snapshots  # see jobs.session
 
-    outcomes = take_snapshots(
-        spark,
-        job.config,
-        job.clusters,
-        job.at,
-        schedule.utc_now,
-        missed=job.missed,
-        pause=None if job.is_repeated else time.sleep,
-    )
-    expected = ("complete", "skipped", "unfinished") if job.is_repeated else ("complete", "skipped")
+    def __init__(self) -> None:
+        self._outcomes: Sequence[SnapshotOutcome] = ()
+
+    def take(self, spark: "SparkSession", job: Job) -> int:
+        """Takes the snapshots. If one cluster fails, the others are not affected. `conclude` has the exit status."""
+        from pipeline.snapshot import take_snapshots  # see jobs.session
+
+        self._outcomes = ()  # of the run before, if this one fails
+        self._outcomes = take_snapshots(spark, job.config, job.clusters, job.at, schedule.utc_now, missed=job.missed)
+        log_outcomes(self._outcomes)
+        return 0
+
+    def conclude(self, spark: "SparkSession", job: Job) -> int:
+        """Returns the exit status; logs an error if no snapshot was read, or other runs have not finished theirs.
+
+        A single run waits for such runs, because its exit status says whether there is a snapshot. It does so at last:
+        the lag, report and messages of the other clusters do not wait. A repeated run (`--every`) has no exit status
+        and its next instant, so it leaves the snapshot to the other run.
+        """
+        from pipeline.snapshot import not_finished, nothing_read, wait_for_others  # see jobs.session
+
+        if not job.is_repeated:
+            before = self._outcomes
+            self._outcomes = wait_for_others(spark, job.config, before, job.at or schedule.utc_now(), schedule.utc_now)
+            log_outcomes([outcome for outcome in self._outcomes if outcome not in before])
+            if unfinished := not_finished(self._outcomes, job.config.snapshot):
+                log.error("%s", unfinished)
+        if {outcome.status for outcome in self._outcomes} == {"failed"}:
+            log.error("%s", nothing_read([outcome.message for outcome in self._outcomes]))
+        return exit_status([outcome.status for outcome in self._outcomes], job.fail_on)
+
+
+def log_outcomes(outcomes: Iterable["SnapshotOutcome"]) -> None:
+    """Logs how each snapshot ended."""
     for outcome in outcomes:
-        level = logging.INFO if outcome.status in expected else logging.WARNING
+        level = logging.INFO if outcome.status in ("complete", "unfinished") else logging.WARNING
         log.log(level, "%s %s: %s: %s", outcome.cluster, utc_text(outcome.snapshot_id), outcome.status, outcome.message)
-    return outcomes
 
 
-def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
+def exit_status(statuses: Sequence[str], fail_on: str) -> int:
     """1 if nothing could be read, or if another run has not finished a snapshot; else 0.
 
     With `fail_on` = `partial` also 1 if anything could not be read. A try that was killed leaves a snapshot unfinished:
     with 0, a scheduler's second try would be a success without a snapshot.
     """
-    statuses = [outcome.status for outcome in outcomes]
     if "unfinished" in statuses:
         return 1
     if fail_on == "partial":
@@ -83,7 +80,8 @@ def exit_status(outcomes: Iterable[Outcome], fail_on: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    return cli.run(cli.parser("snapshot", __doc__, at=cli.DUE), argv, step, load=SLOW)
+    snapshots = Snapshots()
+    return cli.run(cli.parser("snapshot", __doc__, at=cli.DUE), argv, snapshots.take, snapshots.conclude, load=SLOW)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ MODELS: dict[str, type[BaseModel]] = {
 }
 ERRORS = (
     *("ChannelError", "ClaimedError", "ClusterError", "ConfigError", "LagError", "LakeError"),
-    *("NoLakeError", "SchemaError", "SessionError", "TooLateError", "UnfinishedError"),
+    *("NoLakeError", "SchemaError", "SessionError", "TooLateError"),
 )
 
 

@@ -15,7 +15,7 @@ with DAG(
     dagrun_timeout=timedelta(minutes=30),
 ):
     # --at makes a retry the same snapshot: what the first try has landed is not landed twice. If the first try was
-    # killed, the retry waits until the next snapshot is due and then fails, because nobody will finish this one.
+    # killed, the retry waits at most until the next snapshot is due and then fails, because nobody finishes this one.
     BashOperator(
         task_id="run",
         bash_command="/opt/laglake/spark-submit.sh run --config /etc/laglake/laglake.toml --at {{ ts }}",

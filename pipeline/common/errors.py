@@ -9,7 +9,6 @@
     │   └── WrongClusterError
     ├── LakeError
     │   ├── ClaimedError
-    │   │   └── UnfinishedError
     │   ├── LagError
     │   ├── NoLakeError
     │   └── SchemaError
@@ -21,6 +20,7 @@ Messages are written for the person who runs a job: they are shown without a tra
 import errno
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
@@ -73,11 +73,18 @@ class SessionError(LaglakeError):
 
 
 class ClaimedError(LakeError):
-    """Another run is taking the snapshot, or has taken it."""
+    """Another run has claimed the snapshot: `since` when (UTC), and the `status` of the snapshot in the ledger.
 
+    The status is `running` if that run has not finished it. Perhaps that run was killed.
+    """
 
-class UnfinishedError(ClaimedError):
-    """Another run has claimed the snapshot and has not finished it; perhaps that run was killed."""
+    def __init__(self, run_id: str, status: str, since: datetime) -> None:
+        self.status = status
+        self.since = since
+        if status == "running":
+            super().__init__(f"run {run_id} has been taking it since {since:%Y-%m-%d %H:%M:%S} UTC")
+        else:
+            super().__init__(f"run {run_id} has taken it: {status}")
 
 
 class LagError(LakeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.common.epoch import to_epoch_ms, utc, utc_date, utc_text
-from pipeline.common.errors import ClaimedError, LakeError, UnfinishedError, first_line
+from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import SnapshotConfig
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Clock, Lake, further_back, of_cluster
 from pipeline.tables import COMPUTED, SNAPSHOTS
@@ -132,9 +132,7 @@ class Ledger:
     def claim(self, claim: Claim) -> Claim:
         """Claims the snapshot for this run. A failed one, or one with a claim older than `max_duration`, is taken over.
 
-        Raises:
-            UnfinishedError: another run has claimed it and has not finished it.
-            ClaimedError: another run has taken it.
+        Raises ClaimedError if another run is taking it, or has taken it.
         """
         stale = claim.started_at - self._max_duration
         may_take_over = (
@@ -144,17 +142,14 @@ class Ledger:
         merged = self._lake.merge(SNAPSHOTS, [self._row(claim, Summary(RUNNING), None)], claim.cluster, may_take_over)
         if merged.inserted:
             return claim
-        row = self._read(claim.cluster, claim.snapshot_id)
+        row = self._read(claim)
         if row["run_id"] == claim.run_id:
             return replace(claim, is_takeover=True)
-        if row["status"] == RUNNING:
-            raise UnfinishedError(f"run {row['run_id']} has been taking it since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
-        raise ClaimedError(f"run {row['run_id']} has taken it: {row['status']}")
+        raise ClaimedError(**row)
 
-    def is_claimed(self, cluster: str, snapshot_id: int) -> bool:
-        """Whether a run has claimed the snapshot and may still finish it, because the claim holds."""
-        row = self._read(cluster, snapshot_id)
-        return bool(row["status"] == RUNNING and row["since"] >= self._clock() - self._max_duration)
+    def claims_of(self, clusters: Collection[str], snapshot_id: int) -> dict[str, ClaimedError]:
+        """Which run has claimed the snapshot of each cluster, and how it ended; nothing for a cluster without a row."""
+        return {cluster: ClaimedError(**row) for cluster, row in self._rows(clusters, snapshot_id).items()}
 
     def check(self, claim: Claim) -> None:
         """Raises LakeError if another run may soon take the claim over: then this run must not begin to write.
@@ -165,15 +160,16 @@ class Ledger:
         if self._clock() - claim.started_at >= self._max_duration * WRITES_UNTIL:
             raise LakeError("took longer than nine tenths of snapshot.max_duration")
 
-    def finish(self, claim: Claim, summary: Summary) -> bool:
-        """Writes the result; returns False if the claim is no longer ours."""
+    def finish(self, claim: Claim, summary: Summary) -> None:
+        """Writes the result. Raises ClaimedError if another run has taken the claim over."""
         is_ours = f"t.run_id = '{claim.run_id}' AND t.status = '{RUNNING}'"
         merged = self._lake.merge(SNAPSHOTS, [self._row(claim, summary, self._clock())], claim.cluster, is_ours)
         if merged.updated:
-            return True
+            return
         # No row is updated either if this is a retry, and the first try was committed after all.
-        row = self._read(claim.cluster, claim.snapshot_id)
-        return bool(row["run_id"] == claim.run_id and row["status"] == summary.status)
+        row = self._read(claim)
+        if (row["run_id"], row["status"]) != (claim.run_id, summary.status):
+            raise ClaimedError(**row)
 
     def known_cluster_id(self, cluster: str) -> str | None:
         """The id of the Kafka cluster that was last read under this name; None if there is none yet."""
@@ -192,11 +188,17 @@ class Ledger:
         rows = [self._row(claim, summary, self._clock()) for claim, summary in done]
         self._lake.merge(SNAPSHOTS, rows, cluster)
 
-    def _read(self, cluster: str, snapshot_id: int) -> dict[str, Any]:
+    def _read(self, claim: Claim) -> dict[str, Any]:
+        return self._rows([claim.cluster], claim.snapshot_id)[claim.cluster]
+
+    def _rows(self, clusters: Collection[str], snapshot_id: int) -> dict[str, dict[str, Any]]:
         since = F.unix_millis("started_at").alias("since")
-        found = self._lake.read_snapshots(SNAPSHOTS, cluster, [snapshot_id])
-        row = found.select("run_id", "status", since).collect()[0]
-        return row.asDict() | {"since": utc(row["since"])}
+        found = self._lake.read_each(SNAPSHOTS, {cluster: [snapshot_id] for cluster in clusters})
+        rows = found.select("cluster", "run_id", "status", since).collect()
+        return {
+            row["cluster"]: {"run_id": row["run_id"], "status": row["status"], "since": utc(row["since"])}
+            for row in rows
+        }
 
     def _row(self, claim: Claim, summary: Summary, finished_at: datetime | None) -> tuple[Any, ...]:
         return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,12 +16,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.common.epoch import rounded_down, utc
+from pipeline.common.epoch import rounded_down
 from pipeline.common.errors import (
     ClaimedError,
     ClusterError,
     ConfigError,
-    UnfinishedError,
     WrongClusterError,
     first_line,
     unexpected,
@@ -29,7 +28,7 @@ from pipeline.common.errors import (
 from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, Config
 from pipeline.lake import FAILURES, Clock, Lake
-from pipeline.lake.ledger import Claim, Ledger, Summary
+from pipeline.lake.ledger import RUNNING, Claim, Ledger, Summary
 from pipeline.snapshot.land import land, reason_of, source_options
 from pipeline.snapshot.summary import cluster_id_of, summarize
 
@@ -38,8 +37,6 @@ log = logging.getLogger(__name__)
 MAX_CLUSTERS_AT_ONCE = 8
 REASONS_SHOWN = 3
 """For how many clusters it is said why they were not read, if none was."""
-LOOK_EVERY_S = 5.0
-"""How often a run that waits for another one reads the ledger. A snapshot takes seconds, or minutes."""
 UNFINISHED = "unfinished"
 
 
@@ -47,14 +44,22 @@ UNFINISHED = "unfinished"
 class SnapshotOutcome:
     """How a snapshot ended.
 
-    `complete`, `partial` and `failed` are what this run has written to the ledger. `skipped`: another run has taken the
-    snapshot, or has taken over this run's claim. `unfinished`: another run has claimed it, and has not finished it.
+    `complete`, `partial` and `failed` are the status in the ledger, whichever run has written it. `unfinished`: another
+    run has claimed the snapshot at `claimed_at` (UTC), and has not finished it. Otherwise `claimed_at` is None.
     """
 
     cluster: str
     snapshot_id: int
     status: str
     message: str
+    claimed_at: datetime | None = None
+
+    @classmethod
+    def of_another_run(cls, cluster: str, snapshot_id: int, claimed: ClaimedError) -> SnapshotOutcome:
+        """How a snapshot ended that another run has claimed."""
+        if claimed.status == RUNNING:
+            return cls(cluster, snapshot_id, UNFINISHED, str(claimed), claimed.since)
+        return cls(cluster, snapshot_id, claimed.status, str(claimed))
 
 
 def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
@@ -81,18 +86,13 @@ def take_snapshots(
     clock: Clock,
     *,
     missed: int = 0,
-    pause: Callable[[float], object] | None = None,
 ) -> list[SnapshotOutcome]:
     """Takes a snapshot of each cluster, in parallel. A failure of one does not affect the others.
 
     `missed` is the number of instants just before this one that had no snapshot; the ledger gets a warning.
-    With `pause`, which sleeps for some seconds, this run waits for other runs that have claimed a snapshot; if such a
-    run fails or its claim expires, this run takes the snapshot. It waits until the next snapshot is due, because a
-    scheduler may not start the next run before, and no longer than a snapshot may still begin (`max_delay`).
     Raises ClusterError if there is no lake yet and no cluster answers: a mistyped address must not leave a lake behind.
     """
-    started_at = clock()
-    snapshot_id = snapshot_instant(at, started_at, config)
+    snapshot_id = snapshot_instant(at, clock(), config)
     lake = Lake(spark, config.lake)
     lake.prepare(lambda _: require_an_answer(lake, config, clusters))
 
@@ -100,47 +100,7 @@ def take_snapshots(
         return take_snapshot(lake, config, cluster, snapshot_id, clock, missed)
 
     with ThreadPoolExecutor(max_workers=min(len(clusters), MAX_CLUSTERS_AT_ONCE)) as pool:
-        outcomes = list(pool.map(take, clusters))
-    if pause is None:
-        return outcomes
-    next_due = utc(snapshot_id + config.snapshot.schedule_ms)
-    too_late = (at or started_at) + timedelta(milliseconds=config.snapshot.max_delay_ms)
-    ledger = Ledger(lake, config.snapshot, clock)
-
-    def take_if_free(outcome: SnapshotOutcome) -> SnapshotOutcome:
-        try:
-            is_claimed = ledger.is_claimed(outcome.cluster, snapshot_id)
-        except FAILURES as exc:  # such as a passing fault of the store
-            log.warning("%s: the ledger cannot be read: %s", outcome.cluster, first_line(exc))
-            return outcome
-        return outcome if is_claimed else take(outcome.cluster)
-
-    return wait_for_others(outcomes, take_if_free, min(next_due, too_late), clock, pause)
-
-
-def wait_for_others(
-    outcomes: Sequence[SnapshotOutcome],
-    take_if_free: Callable[[SnapshotOutcome], SnapshotOutcome],
-    until: datetime,
-    clock: Clock,
-    pause: Callable[[float], object],
-) -> list[SnapshotOutcome]:
-    """The outcomes once no other run is taking a snapshot any more, or at the instant `until`.
-
-    A killed run leaves a claim that looks like that of a run at work, so only waiting tells the two apart. Without
-    waiting, a repeated try of a killed run would end as a success, and there would be no snapshot.
-    """
-    current = list(outcomes)
-    for outcome in current:
-        if outcome.status == UNFINISHED and clock() < until:
-            end = f"{until:%Y-%m-%d %H:%M:%S} UTC"
-            log.info("%s: %s; this run waits for it until %s at most", outcome.cluster, outcome.message, end)
-    while (left_s := (until - clock()).total_seconds()) > 0:
-        if all(outcome.status != UNFINISHED for outcome in current):
-            break
-        pause(min(LOOK_EVERY_S, left_s))
-        current = [take_if_free(outcome) if outcome.status == UNFINISHED else outcome for outcome in current]
-    return current
+        return list(pool.map(take, clusters))
 
 
 def require_an_answer(lake: Lake, config: Config, clusters: Sequence[str]) -> None:
@@ -167,14 +127,6 @@ def nothing_read(reasons: Sequence[str]) -> str:
     return f"nothing was read: {first_of(reasons)}: call doctor, which says what to correct"
 
 
-def not_finished(reasons: Sequence[str]) -> str:
-    """What a job says at last if other runs have claimed snapshots and have not finished them."""
-    return (
-        f"no snapshot yet: {first_of(reasons)}: if that run was killed, there will be none of this instant, and the "
-        "next run takes the next one"
-    )
-
-
 def first_of(reasons: Sequence[str]) -> str:
     """The first reasons in one line, and how many others there are."""
     shown = "; ".join(reasons[:REASONS_SHOWN])
@@ -199,12 +151,9 @@ def take_snapshot(
             )
         if missed:
             summary = replace(summary, warnings={**summary.warnings, "missed_instants": missed})
-        if not ledger.finish(claim, summary):
-            return SnapshotOutcome(cluster, snapshot_id, "skipped", "another run took the claim over meanwhile")
-    except UnfinishedError as exc:
-        return SnapshotOutcome(cluster, snapshot_id, UNFINISHED, str(exc))
+        ledger.finish(claim, summary)
     except ClaimedError as exc:
-        return SnapshotOutcome(cluster, snapshot_id, "skipped", str(exc))
+        return SnapshotOutcome.of_another_run(cluster, snapshot_id, exc)
     except FAILURES as exc:
         return SnapshotOutcome(cluster, snapshot_id, "failed", f"the ledger cannot be written: {first_line(exc)}")
     except Exception as exc:

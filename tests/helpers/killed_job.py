@@ -125,8 +125,8 @@ def _work(run: Run) -> None:
             done = maintain(Lake(spark, config.lake), config.retention, run.clusters, lambda: now)
             sys.stdout.write(f"{done}\n")
         else:
-            outcomes = take_snapshots(spark, config, run.clusters, None, lambda: now, pause=time.sleep)
-            sys.stdout.write(json.dumps([asdict(outcome) for outcome in outcomes]))
+            outcomes = take_snapshots(spark, config, run.clusters, None, lambda: now)
+            sys.stdout.write(json.dumps([asdict(outcome) for outcome in outcomes], default=str))
 
 
 def offset_rule() -> Any:

@@ -1,25 +1,28 @@
 """docs/snapshot-protocol.md on takeovers: who may take a claim over, and what a run does that has lost its own."""
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs import run as run_job
+from jobs import run, snapshot
+from jobs.session import Job
 from pipeline.common.columns import aligned
 from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError
-from pipeline.config import Config, LakeConfig, load_config
+from pipeline.config import LakeConfig, load_config
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import Claim, Ledger, Summary
-from pipeline.snapshot import SnapshotOutcome, take_snapshots
+from pipeline.snapshot import SnapshotOutcome, not_finished, take_snapshots
 from pipeline.snapshot import land as landing
 from pipeline.tables import COMMITTED_OFFSETS, SNAPSHOTS
 from tests.helpers.kafka import wait_for
@@ -108,8 +111,8 @@ def test_a_run_that_was_overtaken_leaves_the_winners_ledger_row_alone(
     monkeypatch.setattr(landing, "_land_table", overtaken)
     loser = take({"overtaken": servers})["overtaken"]
     assert winner["overtaken"].status == "complete"
-    assert (loser.status, loser.message) == ("skipped", "another run took the claim over meanwhile")
     (row,) = ledger_rows(lake, "overtaken")
+    assert (loser.status, loser.message) == ("complete", f"run {row['run_id']} has taken it: complete")
     assert (row["status"], row["started_at"].astimezone(UTC)) == ("complete", T0)
     assert landed(lake, "overtaken") == ALL_ROWS
 
@@ -239,116 +242,136 @@ def test_seven_successive_snapshots_of_any_schedule_use_seven_staging_areas(sche
     assert len({landing.staging_area("kafka", claim) for claim in claims}) == landing.STAGES
 
 
-class Waiting:
-    """The clock of a run that waits, and what another run does at each of its pauses."""
-
-    def __init__(self, seconds: float, *others: Callable[[], object]) -> None:
-        self.seconds = seconds
-        self.pauses: list[float] = []
-        self._others = list(others)
-
-    def now(self) -> datetime:
-        return T0 + timedelta(seconds=self.seconds)
-
-    def pause(self, seconds: float) -> None:
-        self.seconds += seconds
-        self.pauses.append(seconds)
-        if self._others:
-            self._others.pop(0)()
-
-
-def claimed_by_another(lake: Lake, settings: Config, cluster: str) -> Callable[[str], Callable[[], object]]:
-    """Claims the snapshot of T0 for another run; returns how that run can finish it with a status."""
-    ledger, claim = Ledger(lake, settings.snapshot, clock()), Claim(cluster, T0_MS, "other", T0)
-    ledger.claim(claim)
-    return lambda status: lambda: ledger.finish(claim, Summary(status))
-
-
 OTHER = "run other has been taking it since 2026-01-31 12:00:00 UTC"
 
 
-def test_a_run_waits_for_another_run_that_is_still_taking_the_snapshot(
-    spark: SparkSession, lake: Lake, servers: str, folder: Path
-) -> None:
-    settings = config(folder, PREFIX, {"doubled": servers, "own": servers}, snapshot='schedule = "1m"')
-    finish = claimed_by_another(lake, settings, "doubled")
-    waiting = Waiting(3, lambda: None, finish("complete"))
-    doubled, own = take_snapshots(spark, settings, ["doubled", "own"], T0, waiting.now, pause=waiting.pause)
-    assert (doubled.status, doubled.message) == ("skipped", "run other has taken it: complete")
-    assert (own.status, waiting.pauses) == ("complete", [5.0, 5.0])
+@pytest.fixture
+def claimed(lake: Lake, folder: Path, request: pytest.FixtureRequest) -> Claim:
+    """The snapshot of T0 of a cluster that no test shares, which another run has claimed."""
+    claim = Claim(f"claimed-{abs(hash(request.node.name))}", T0_MS, "other", T0)
+    ledger_of(lake, folder).claim(claim)
+    return claim
 
 
-def test_a_run_takes_the_snapshot_of_another_run_that_fails_meanwhile(
-    spark: SparkSession, lake: Lake, servers: str, folder: Path
-) -> None:
-    settings = config(folder, PREFIX, {"gave-up": servers}, snapshot='schedule = "1m"')
-    waiting = Waiting(3, claimed_by_another(lake, settings, "gave-up")("failed"))
-    (outcome,) = take_snapshots(spark, settings, ["gave-up"], T0, waiting.now, pause=waiting.pause)
-    assert (outcome.status, waiting.pauses) == ("complete", [5.0])
+def ledger_of(lake: Lake, folder: Path) -> Ledger:
+    return Ledger(lake, config(folder, PREFIX, {"any": DEAD}).snapshot, clock())
 
 
-def test_a_run_that_waits_takes_a_killed_runs_snapshot_once_the_claim_has_expired(
-    spark: SparkSession, lake: Lake, servers: str, folder: Path
-) -> None:
-    settings = config(folder, PREFIX, {"expired": servers}, snapshot='schedule = "1h"\nmax_delay = "31m"')
-    claimed_by_another(lake, settings, "expired")
-    waiting = Waiting(MAX_DURATION_S - 4)
-    (outcome,) = take_snapshots(spark, settings, ["expired"], T0, waiting.now, pause=waiting.pause)
-    assert (outcome.status, waiting.pauses) == ("complete", [5.0])
-    (row,) = ledger_rows(lake, "expired")
-    assert row["started_at"].astimezone(UTC) == T0 + timedelta(seconds=MAX_DURATION_S + 1)
+def run_job(
+    job: ModuleType, folder: Path, clusters: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, *options: str
+) -> int:
+    """Calls a job for the snapshot of T0, half a second before the next one is due; the clock then stands still."""
+    monkeypatch.setattr("jobs.schedule.utc_now", clock(59.5))
+    file = write_config(folder, PREFIX, clusters, snapshot='schedule = "1m"')
+    report = ["--output", f"{folder}/report.html"] if job is run else []
+    status: int = job.main(["--config", str(file), "--at", T0.isoformat(), *report, *options])
+    return status
+
+
+def at_each_pause(monkeypatch: pytest.MonkeyPatch, *others: Callable[[], object]) -> None:
+    """What other runs do while the run under test pauses."""
+    left = list(others)
+    monkeypatch.setattr("pipeline.snapshot.wait.sleep", lambda _: left.pop(0)())
 
 
 @pytest.mark.parametrize(
-    ("seconds", "snapshot", "pauses"),
+    ("status", "options", "ended"),
     [
-        pytest.param(53, 'schedule = "1m"', [5.0, 2.0], id="until the next is due"),
-        pytest.param(61, 'schedule = "1m"', [], id="not if the next is already due"),
-        pytest.param(53, 'schedule = "1h"\nmax_delay = "1m"', [5.0, 2.0], id="until it may no longer begin"),
+        pytest.param("complete", [], 0, id="complete"),
+        pytest.param("partial", [], 0, id="in part"),
+        pytest.param("partial", ["--fail-on", "partial"], 1, id="in part, which counts"),
+        pytest.param("failed", [], 1, id="failed"),
     ],
 )
-def test_a_run_that_waited_in_vain_says_that_there_is_no_snapshot(
-    spark: SparkSession, lake: Lake, folder: Path, seconds: float, snapshot: str, pauses: list[float]
+def test_a_job_waits_for_another_run_whose_result_then_decides_the_exit_status(
+    lake: Lake,
+    folder: Path,
+    claimed: Claim,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    options: list[str],
+    ended: int,
 ) -> None:
-    name = f"vain-{seconds}-{len(snapshot)}"
-    settings = config(folder, PREFIX, {name: DEAD}, snapshot=snapshot)
-    claimed_by_another(lake, settings, name)
-    waiting = Waiting(seconds)
-    (outcome,) = take_snapshots(spark, settings, [name], T0, waiting.now, pause=waiting.pause)
-    assert (outcome.status, outcome.message) == ("unfinished", OTHER)
-    assert waiting.pauses == pauses
+    at_each_pause(monkeypatch, lambda: None, lambda: ledger_of(lake, folder).finish(claimed, Summary(status)))
+    assert run_job(snapshot, folder, {claimed.cluster: DEAD}, monkeypatch, *options) == ended
+    assert ledger_rows(lake, claimed.cluster)[0]["run_id"] == "other", "nothing is taken over"
 
 
-def test_a_run_that_waits_looks_again_if_the_ledger_cannot_be_read_once(
-    spark: SparkSession, lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_retry_after_a_snapshot_in_part_fails_as_the_first_try_did(
+    lake: Lake, folder: Path, claimed: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = config(folder, PREFIX, {"hiccup": DEAD}, snapshot='schedule = "1m"')
-    finish = claimed_by_another(lake, settings, "hiccup")
-    original = Ledger._read
+    ledger_of(lake, folder).finish(claimed, Summary("partial"))
+    assert run_job(snapshot, folder, {claimed.cluster: DEAD}, monkeypatch, "--fail-on", "partial") == 1
+    assert run_job(snapshot, folder, {claimed.cluster: DEAD}, monkeypatch) == 0
+
+
+def test_a_run_waits_after_the_lag_and_report_of_other_clusters_and_says_at_last_that_it_waited_in_vain(
+    servers: str, folder: Path, claimed: Claim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert run_job(run, folder, {claimed.cluster: DEAD, "own": servers}, monkeypatch) == 1
+    *_, report, waits, last = caplog.messages
+    assert report == f"report: {folder}/report.html"
+    assert waits == f"{claimed.cluster}: this run waits for other runs until 2026-01-31 12:01:00 UTC at most"
+    assert last == (
+        f"no snapshot yet: {claimed.cluster}: {OTHER}: if that run was killed, the next run takes the next one"
+    )
+    assert caplog.records[-1].levelname == "ERROR"
+
+
+def test_a_repeated_run_does_not_wait_for_another_run(
+    spark: SparkSession, folder: Path, claimed: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.schedule.utc_now", clock(3))
+    at_each_pause(monkeypatch)  # a pause would be an error
+    settings = config(folder, PREFIX, {claimed.cluster: DEAD}, snapshot='schedule = "1m"')
+    job = Job(settings, (claimed.cluster,), T0, "nothing", folder / "report.html", is_repeated=True)
+    snapshots = snapshot.Snapshots()
+    assert (snapshots.take(spark, job), snapshots.conclude(spark, job)) == (0, 1)
+
+
+def test_a_ledger_that_cannot_be_read_once_and_a_row_that_is_gone_do_not_end_the_wait_with_a_traceback(
+    lake: Lake, folder: Path, claimed: Claim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = Ledger.claims_of
 
     def unreadable(*_: Any) -> Any:
-        monkeypatch.setattr(Ledger, "_read", original)
+        monkeypatch.setattr(Ledger, "claims_of", original)
         raise LakeError("the store does not answer")
 
-    waiting = Waiting(3, lambda: monkeypatch.setattr(Ledger, "_read", unreadable), finish("partial"))
-    (outcome,) = take_snapshots(spark, settings, ["hiccup"], T0, waiting.now, pause=waiting.pause)
-    assert (outcome.message, len(waiting.pauses)) == ("run other has taken it: partial", 2)
+    def remove_row() -> None:
+        lake.spark.sql(f"DELETE FROM {lake.identifier(SNAPSHOTS)} WHERE cluster = '{claimed.cluster}'")
+
+    monkeypatch.setattr(Ledger, "claims_of", unreadable)
+    at_each_pause(monkeypatch, remove_row, lambda: time.sleep(0.5))
+    assert run_job(snapshot, folder, {claimed.cluster: DEAD}, monkeypatch) == 1
+    assert "the ledger cannot be read: the store does not answer" in caplog.messages
+    assert caplog.messages[-1].startswith("no snapshot yet: ")
 
 
-def test_the_second_try_of_a_killed_run_fails_and_says_at_last_why(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = write_config(tmp_path, PREFIX, {"killed": DEAD}, snapshot='schedule = "1m"')
-    settings = load_config(file, {})
-    own = Lake(lake.spark, settings.lake)
-    own.prepare()
-    claimed_by_another(own, settings, "killed")
-    monkeypatch.setattr("jobs.schedule.utc_now", clock(61))
-    with caplog.at_level("INFO"):
-        ended = run_job.main(["--config", str(file), "--at", T0.isoformat(), "--output", f"{tmp_path}/report.html"])
-    last = caplog.records[-1]
-    assert (ended, last.levelname) == (1, "ERROR")
-    assert last.getMessage() == (
-        f"no snapshot yet: killed: {OTHER}: if that run was killed, there will be none of this instant, and the next "
-        "run takes the next one"
-    )
+def test_a_run_whose_claim_another_run_has_taken_over_leaves_it_to_that_run(lake: Lake, folder: Path) -> None:
+    ledger, slow = ledger_of(lake, folder), Claim("slow", T0_MS, "slow", T0 - timedelta(hours=1))
+    ledger.claim(slow)
+    ledger.claim(Claim("slow", T0_MS, "other", T0))
+    with pytest.raises(ClaimedError, match=f"^{OTHER}$") as caught:
+        ledger.finish(slow, Summary("complete"))
+    assert SnapshotOutcome.of_another_run("slow", T0_MS, caught.value).status == "unfinished"
+
+
+@pytest.mark.parametrize(
+    ("max_duration_s", "then"),
+    [
+        pytest.param(
+            300, "a retry with --at 2026-01-31T12:00:00Z can take it after 2026-01-31 12:05:07 UTC", id="in time"
+        ),
+        pytest.param(600, "the next run takes the next one", id="too late"),
+    ],
+)
+def test_the_last_line_says_whether_a_retry_can_take_the_snapshot(folder: Path, max_duration_s: int, then: str) -> None:
+    limits = {"max_delay_ms": 600_000, "max_duration_ms": 1000 * max_duration_s}
+    settings = config(folder, PREFIX, {"a": DEAD}).snapshot.model_copy(update=limits)
+    unfinished = SnapshotOutcome("a", T0_MS, "unfinished", "why", T0 + timedelta(seconds=7))
+    done = SnapshotOutcome("b", T0_MS, "complete", "read")
+    said = not_finished([done, unfinished], settings)
+    assert said == f"no snapshot yet: a: why: if that run was killed, {then}"
+    assert not_finished([done], settings) is None
