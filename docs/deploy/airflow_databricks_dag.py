@@ -1,8 +1,9 @@
 """laglake every five minutes on Databricks, for Airflow 3.3: it starts the job `run_serverless` of the bundle.
 
-Deploy the bundle with both schedules of `run` paused: --var run_schedule=PAUSED. `maintain` keeps its own schedule.
-The connection `databricks_default` has the workspace, and an identity that may run the job: CAN_RUN in the bundle's
-variable `permissions`.
+In conf/databricks.toml, set `schedule = "5m"` and `window = "15m"`: with 15 minutes, two of three runs would end with
+"has taken it". In databricks.yml, set `run_schedule: PAUSED` under `targets.prod.variables`: then only Airflow starts
+`run`, and `maintain` keeps its own schedule. Deploy the bundle. The connection `databricks_default` has the workspace,
+and an identity that may run the job: CAN_RUN in the bundle's variable `permissions`.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -93,18 +93,18 @@ def scheduled(target: str, given: Mapping[str, Any]) -> set[str]:
     return {name for name, job in jobs.items() if job.get("schedule", {}).get("pause_status") == "UNPAUSED"}
 
 
-def deploys() -> list[dict[str, str]]:
-    """The variables that each command on the page sets, of those that deploy to prod."""
-    commands = [line for line in PAGE.replace("\\\n", " ").splitlines() if "bundle deploy --target prod" in line]
-    return [dict(re.findall(r"--var (\w+)=(\w+)", command)) for command in commands]
+def shown_variables() -> list[dict[str, Any]]:
+    """The variables that each example and each command on the page sets for prod."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    shown: list[dict[str, Any]] = [yaml.safe_load(block)["targets"]["prod"]["variables"] for block in blocks]
+    lines = [line for line in PAGE.replace("\\\n", " ").splitlines() if "bundle deploy --target prod" in line]
+    return shown + [dict(re.findall(r"--var[ =](\w+)=(\S+)", line)) for line in lines]
 
 
 def example() -> dict[str, Any]:
-    """The variables of the target that the page shows."""
-    shown = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert shown
-    variables: dict[str, Any] = yaml.safe_load(shown[1])["targets"]["prod"]["variables"]
-    return variables
+    """The variables of the page's example of whom the jobs run as."""
+    (found,) = [variables for variables in shown_variables() if "run_as" in variables]
+    return found
 
 
 class Workspace(BaseHTTPRequestHandler):
@@ -207,14 +207,20 @@ def test_each_job_is_scheduled_once_wherever_it_runs(target: str, given: dict[st
     assert scheduled(target, given) == expected
 
 
-def test_no_command_of_the_page_stops_maintain_or_schedules_it_twice() -> None:
-    commands = deploys()
-    assert len(commands) >= 3
-    for given in commands:
-        assert given.keys() <= BUNDLE["variables"].keys()
-        jobs = scheduled("prod", given)
-        assert len(jobs & {"maintain", "maintain_serverless"}) == 1
-        assert len(jobs & {"run", "run_serverless"}) <= 1
+@pytest.mark.parametrize("given", shown_variables(), ids=lambda given: " ".join(given) or "none")
+def test_no_example_of_the_page_stops_a_job_or_schedules_it_twice(given: dict[str, Any]) -> None:
+    assert given.keys() <= BUNDLE["variables"].keys()
+    for job in resolved_jobs("prod", given).values():
+        Job.from_dict(job)  # refuses what is neither PAUSED nor UNPAUSED
+    jobs = scheduled("prod", given)
+    assert len(jobs & {"run", "run_serverless"}) == 1
+    assert len(jobs & {"maintain", "maintain_serverless"}) == 1
+
+
+def test_the_page_shows_how_each_job_becomes_serverless() -> None:
+    shown = [scheduled("prod", given) for given in shown_variables()]
+    assert {"run_serverless", "maintain"} in shown
+    assert {"run_serverless", "maintain_serverless"} in shown
 
 
 @pytest.mark.parametrize("target", BUNDLE["targets"])
@@ -236,7 +242,8 @@ def test_the_variables_that_the_page_shows_make_valid_jobs() -> None:
     assert job.email_notifications is not None
     assert (job.run_as.as_dict(), job.tags) == (given["run_as"]["identity"], given["tags"])
     assert [permission.as_dict() for permission in job.permissions] == [
-        {"level": "CAN_MANAGE_RUN", "group_name": "streaming-team"}
+        {"level": "CAN_MANAGE_RUN", "group_name": "streaming-team"},
+        {"level": "CAN_VIEW", "service_principal_name": given["run_as"]["identity"]["service_principal_name"]},
     ]
     assert job.email_notifications.on_failure == given["failure_mail"]
     cluster = job.job_clusters[0].new_cluster
