@@ -7,9 +7,11 @@ from pathlib import Path
 from socket import socket
 
 import pytest
+import trustme
 
 from pipeline.client_positions.check_locations import check_locations
 from pipeline.client_positions.endpoints import Access, from_endpoint, from_file
+from tests.helpers.certificates import authority_file, signed
 from tests.helpers.network import HOST, certificate, free_port, listener
 
 HURRY = Access(timeout_ms=500)
@@ -65,11 +67,11 @@ def test_the_reasons_of_an_untrusted_certificate_and_of_an_unusable_ca_file(tmp_
 
 
 def test_ca_file_may_be_a_folder_for_openssl(tmp_path: Path) -> None:
-    file = certificate(tmp_path)
+    authority = trustme.CA(organization_name="laglake", organization_unit_name="tests")
     access = Access(timeout_ms=2_000, ca_file=str(tmp_path))
-    with listener(over_tls(file)) as server:
+    with listener(over_tls(signed(authority, tmp_path / "server.pem"))) as server:
         assert "is not trusted" in str(from_endpoint(f"https://{server}/metrics", access).error)
-        file.rename(tmp_path / "fa558c4c.0")  # what `openssl x509 -hash` says for the certificate's name
+        authority_file(authority, tmp_path / "7b380c92.0")  # what `openssl x509 -hash` says for the authority's name
         assert from_endpoint(f"https://{server}/metrics", access).error is None
 
 

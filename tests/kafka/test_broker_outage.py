@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.errors import CoordinatorLoadInProgressError
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.errors import BrokerError
@@ -78,8 +79,7 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
     offsets = TopicPartition("__consumer_offsets", offsets_partition(GROUPS[0]))
     replicas = partitions_of(admin3, offsets.topic)[offsets]["replica_nodes"]
     reassign(admin3, offsets, [2])
-    # A broker that has just become a coordinator lists a group only once it has read the group's partition.
-    wait_for(lambda: set(GROUPS) <= {group["group_id"] for group in admin3.list_groups()})
+    wait_for(lambda: set(GROUPS) <= listed_after_a_commit(kafka3))
     seen = Outage({group for group in GROUPS if offsets_partition(group) == offsets.partition})
     try:
         shut_down_and_read(kafka3, admin3, seen)
@@ -88,6 +88,18 @@ def outage(kafka3: EmbeddedKafka, admin3: Any) -> Outage:
             kafka3.start(2)
         spread(kafka3, {offsets: replicas})
     return seen
+
+
+def listed_after_a_commit(kafka3: EmbeddedKafka) -> set[str]:
+    """The groups that brokers list.
+
+    A broker that has just become a coordinator lists a group once it has read the group's partition, and knows that its
+    records are committed. It may learn this only with the next record of that partition, so there must be one.
+    """
+    with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin, suppress(CoordinatorLoadInProgressError):
+        commit(admin, GROUPS[0], {("kc-outage", 0): 1})
+        return {group["group_id"] for group in admin.list_groups()}
+    return set()
 
 
 def shut_down_and_read(kafka3: EmbeddedKafka, admin3: Any, seen: Outage) -> None:
