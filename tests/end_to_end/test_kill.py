@@ -72,7 +72,7 @@ STEPS = {
 JVM = "jvm"  # the JVM is killed, too, while it writes the second table
 JVM_STEP = Step("replace 2 amid", ("running", 3, 0, 0, 0))
 LAG_KILLS = {JVM: "replace 1 amid", "two-landed": "replace 1 after", "all-landed": "replace 2 after"}
-LAG_KILLS |= {"finished": "replace 3 after"}
+LAG_KILLS |= {"finished": "replace 7 after"}  # the mark
 
 VARYING = WHO_AND_WHEN | {"cluster"}
 
