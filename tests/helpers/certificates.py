@@ -15,30 +15,32 @@ def authority_file(authority: trustme.CA, file: Path) -> Path:
     return file
 
 
-def signed(
-    authority: trustme.CA, file: Path, name: str = HOST, *, is_expired: bool = False, user: str = "laglake"
-) -> Path:
-    """Writes a key, which must be in PKCS #8 for Kafka, and a certificate of the host `name` or of a user."""
-    now = dt.datetime.now(dt.UTC)
-    not_after = now - dt.timedelta(days=1) if is_expired else None
-    not_before = now - dt.timedelta(days=2)
-    leaf = authority.issue_cert(name, common_name=user, not_before=not_before, not_after=not_after)
-    chain = b"".join(pem.bytes() for pem in leaf.cert_chain_pems)
-    file.write_bytes(_pkcs8(leaf, serialization.NoEncryption()) + chain)
+def signed(authority: trustme.CA, file: Path, name: str = HOST, *, is_expired: bool = False) -> Path:
+    """Writes a key, which must be in PKCS #8 for Kafka, and a certificate of the host `name`."""
+    leaf = _issued(authority, name, is_expired=is_expired)
+    file.write_bytes(_pkcs8(leaf, serialization.NoEncryption()) + _chain(leaf))
     return file
 
 
 def client_files(authority: trustme.CA, folder: Path, password: str, *, is_expired: bool = False) -> dict[str, str]:
     """The client options for mutual TLS: the files of a certificate and of its encrypted key, and the password."""
+    leaf = _issued(authority, "laglake.example", is_expired=is_expired)
+    folder.mkdir()
+    certificate, key = folder / "client.pem", folder / "client.key"
+    certificate.write_bytes(_chain(leaf))
+    key.write_bytes(_pkcs8(leaf, serialization.BestAvailableEncryption(password.encode())))
+    return {"ssl_certfile": str(certificate), "ssl_keyfile": str(key), "ssl_password": password}
+
+
+def _issued(authority: trustme.CA, name: str, *, is_expired: bool) -> trustme.LeafCert:
     now = dt.datetime.now(dt.UTC)
     not_after = now - dt.timedelta(days=1) if is_expired else None
     not_before = now - dt.timedelta(days=2)
-    leaf = authority.issue_cert("laglake.example", common_name="laglake", not_before=not_before, not_after=not_after)
-    folder.mkdir()
-    certificate, key = folder / "client.pem", folder / "client.key"
-    certificate.write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
-    key.write_bytes(_pkcs8(leaf, serialization.BestAvailableEncryption(password.encode())))
-    return {"ssl_certfile": str(certificate), "ssl_keyfile": str(key), "ssl_password": password}
+    return authority.issue_cert(name, common_name="laglake", not_before=not_before, not_after=not_after)
+
+
+def _chain(leaf: trustme.LeafCert) -> bytes:
+    return b"".join(pem.bytes() for pem in leaf.cert_chain_pems)
 
 
 def _pkcs8(leaf: trustme.LeafCert, encryption: serialization.KeySerializationEncryption) -> bytes:
