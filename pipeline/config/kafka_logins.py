@@ -15,6 +15,11 @@ from pipeline.config.toml_file import Section
 from pipeline.config.value_types import Secret, SecretUrl
 
 _UNITY_CATALOG = "uc:"
+_FOR_A_TOKEN = (
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+)
 
 
 def _endpoint(value: SecretStr) -> SecretStr:
@@ -83,11 +88,8 @@ class LoginConfig(Section):
 
     def missing_for(self, mechanism: str) -> list[str]:
         """The names of the settings that a mechanism needs and that are not set."""
-        needed = {
-            "OAUTHBEARER": ("token_endpoint_url", "client_id", "client_secret"),
-        }.get(mechanism, ())
-        names = [f"sasl_oauthbearer_{name}" for name in needed]
-        return [name for name in names if not getattr(self, name)]
+        needed = _FOR_A_TOKEN if mechanism == "OAUTHBEARER" else ()
+        return [name for name in needed if not getattr(self, name)]
 
     def mistake(self) -> str | None:
         """What is wrong with the settings together; None if nothing is."""

@@ -131,20 +131,22 @@ class TokenKeeper:
 
     def _fetched(self) -> str:
         with self._lock:
-            if self._kept and self._kept.is_fresh(time.monotonic()):  # another thread has fetched it
-                return self._kept.text
-            valid = self._valid()
-            if self._failure and time.monotonic() < self._retry_at:
+            kept = self._kept  # another thread may forget it meanwhile
+            now = time.monotonic()
+            if kept and kept.is_fresh(now):  # another thread has fetched it
+                return kept.text
+            if self._failure and now < self._retry_at:
                 return self._last_resort(self._failure)
+            is_valid = kept is not None and now < kept.ends_at
             try:
-                self._kept = fetch_token(self.request, 0 if valid else self.request.retries)
+                fetched = fetch_token(self.request, 0 if is_valid else self.request.retries)
             except TokenError as error:
-                left_s = self._kept.ends_at - time.monotonic() if valid and self._kept else 0.0
-                pause_s = left_s * RETRIED_AFTER if left_s > 0 else PAUSE_S
-                self._failure, self._retry_at = error, time.monotonic() + pause_s
+                now = time.monotonic()
+                left_s = kept.ends_at - now if kept else 0.0
+                self._failure, self._retry_at = error, now + (left_s * RETRIED_AFTER if left_s > 0 else PAUSE_S)
                 return self._last_resort(error)
-            self._failure = None
-            return self._kept.text
+            self._kept, self._failure = fetched, None
+            return fetched.text
 
     def _last_resort(self, failure: TokenError) -> str:
         valid = self._valid()
@@ -267,5 +269,8 @@ def _json(body: bytes) -> dict[str, Any]:
 
 def _place(request: TokenRequest) -> str:
     """The endpoint's address without its user, password and query."""
-    parts = urlsplit(request.endpoint)
+    try:
+        parts = urlsplit(request.endpoint)
+    except ValueError:  # as its text may be a secret, it is not shown
+        return "sasl_oauthbearer_token_endpoint_url"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,9 +1,10 @@
 """Each way to log in, on a real broker: right ones are read, wrong ones get one line that says what to change."""
 
 import logging
+import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -143,12 +144,23 @@ def expected(name: str, case: Case, logins: Logins) -> str:
     return case.said if name == "wrong-key-password" else f"{servers_of(case, logins)} {case.said}"
 
 
+@pytest.fixture
+def configured(logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Case]], Path]:
+    """Writes a config with a cluster for each case, and sets the variables with their secrets."""
+
+    def configure(cases: Mapping[str, Case]) -> Path:
+        file, variables = write_logins(tmp_path, cases, logins, PREFIX)
+        for name, text in variables.items():
+            monkeypatch.setenv(name, text)
+        return file
+
+    return configure
+
+
 def test_doctor_says_in_one_line_what_to_change(
-    logins: Logins, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    logins: Logins, configured: Callable[[Mapping[str, Case]], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, variables = write_logins(tmp_path, WRONG, logins, PREFIX)
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
+    file = configured(WRONG)
     with failed_handshakes():
         assert doctor.main(["--config", str(file)]) == 1
     output = capsys.readouterr()
@@ -159,11 +171,9 @@ def test_doctor_says_in_one_line_what_to_change(
 
 
 def test_doctor_finds_nothing_wrong_with_right_logins(
-    logins: Logins, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    configured: Callable[[Mapping[str, Case]], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, variables = write_logins(tmp_path, RIGHT, logins, PREFIX)
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
+    file = configured(RIGHT)
     assert doctor.main(["--config", str(file)]) == 0
     assert "nothing is wrong" in capsys.readouterr().out
 
@@ -211,23 +221,21 @@ def watched_command_lines(found: set[str]) -> Iterator[None]:
 def test_a_run_reads_right_logins_says_what_is_wrong_with_others_and_shows_no_secret(
     spark: SparkSession,
     logins: Logins,
+    configured: Callable[[Mapping[str, Case]], Path],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = {name: RIGHT[name] for name in READ_BY_A_RUN}
     wrong = {name: WRONG[name] for name in REFUSED_IN_A_RUN}
-    file, variables = write_logins(tmp_path, right | wrong, logins, PREFIX)
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
+    file = configured(right | wrong)
     for logger in ("kafka", "pipeline", "urllib3"):
         caplog.set_level(logging.DEBUG, logger=logger)
     command_lines: set[str] = set()
     report = tmp_path / "report.html"
     with watched_command_lines(command_lines):
         assert run.main(["--config", str(file), "--output", str(report)]) == 0
-    lake = Lake(spark, load_config(file, variables).lake)
+    lake = Lake(spark, load_config(file, os.environ).lake)
     ledger = {row["cluster"]: row for row in lake.read_all(SNAPSHOTS).collect()}
     assert {name: row["status"] for name, row in ledger.items()} == (
         dict.fromkeys(right, "complete") | dict.fromkeys(wrong, "failed")
