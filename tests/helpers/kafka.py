@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
-from kafka.errors import NoError
+from kafka.errors import CoordinatorLoadInProgressError, NoError
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.structs import MemberState
 
@@ -94,10 +94,16 @@ def denied(
 
 
 def commit(admin: KafkaAdminClient, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
-    """Commits for a group without members."""
+    """Commits for a group without members, once its coordinator has loaded it. Raises any other error of Kafka."""
     wanted = {TopicPartition(*key): OffsetAndMetadata(offset, metadata, -1) for key, offset in offsets.items()}
-    answers = admin.alter_group_offsets(group, wanted)
-    assert set(answers.values()) == {NoError}, answers
+
+    def committed() -> bool:
+        errors = set(admin.alter_group_offsets(group, wanted).values()) - {NoError}
+        for error in errors - {CoordinatorLoadInProgressError}:
+            raise error(f"group {group}")
+        return not errors
+
+    wait_for(committed)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
-from kafka.errors import CoordinatorLoadInProgressError
+from kafka.errors import RetriableError
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from demo.errors import BrokerError
@@ -96,7 +96,7 @@ def listed_after_a_commit(kafka3: EmbeddedKafka) -> set[str]:
     A broker that has just become a coordinator lists a group once it has read the group's partition, and knows that its
     records are committed. It may learn this only with the next record of that partition, so there must be one.
     """
-    with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin, suppress(CoordinatorLoadInProgressError):
+    with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin, suppress(RetriableError):
         commit(admin, GROUPS[0], {("kc-outage", 0): 1})
         return {group["group_id"] for group in admin.list_groups()}
     return set()
