@@ -1,5 +1,6 @@
 """Fixtures for all tests. The brokers are started by the first test that needs them, once for the whole run."""
 
+import gc
 import os
 import signal
 import socket
@@ -150,6 +151,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = spark_session("tests", settings)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected() -> Iterator[None]:
+    """After each file, what its tests have left in cycles is freed: DataFrames, whose plans fill the memory of the JVM.
+
+    Python itself hardly ever looks for cycles in a process with as many objects as this one has.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
