@@ -15,9 +15,9 @@ from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.observed import OF_LAG
 from pipeline.analytics.status.partition_status import OF_KNOWN
 from pipeline.common.columns import aligned, date_of
+from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
 from pipeline.derive.status import OF_COMMIT, statuses
-from pipeline.lake.few_or_many import FewOrMany
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 
 READERS, GROUPS = 1_000_000, 2_500
@@ -64,7 +64,7 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
     spark = lag.sparkSession
     commits = spark.createDataFrame([], COMMITTED_OFFSETS.schema)
-    of_lag, of_known, plain = map(FewOrMany, (lag.select(*OF_LAG), known.select(*OF_KNOWN), commits.select(*OF_COMMIT)))
+    of_lag, of_known, plain = map(Rows, (lag.select(*OF_LAG), known.select(*OF_KNOWN), commits.select(*OF_COMMIT)))
     return statuses(spark, of_lag, of_known, plain, StatusConfig(), 2 * READERS).frame(spark, PARTITION_STATUS.schema)
 
 

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from tests.conftest import ROOT
 
-HEAVY = {"jupyterlab", "mkdocs-material", "mypy", "moto", "scipy", "kubernetes-validate", "duckdb", "pytest", "ruff"}
+HEAVY = {"jupyterlab", "mkdocs-material", "mypy", "moto", "scipy", "kubernetes-validate", "pytest", "ruff"}
 PIP = """\
 Collecting pyarrow>=18 (from -r build/requirements.txt (line 9))
   Downloading pyarrow-26.0.1-cp311-cp311-manylinux_2_28_x86_64.whl (55.0 MB)
@@ -131,7 +131,7 @@ def test_each_kind_of_environment_has_only_its_own_packages() -> None:
     light, runtime = names(requirements["light"]()), names(requirements["requirements"](["spark"]))
     assert "great-expectations" in runtime
     assert "pyspark" in runtime
-    assert light == runtime - {"great-expectations", "pyspark", "delta-spark"} | {"pyspark-client"}
+    assert light == runtime - {"duckdb", "great-expectations", "pyspark", "delta-spark"} | {"pyspark-client"}
     assert not runtime & HEAVY
     assert names(requirements["requirements"](["spark", "dev"])) > runtime
 

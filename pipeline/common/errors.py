@@ -1,6 +1,7 @@
 """The hierarchy of errors. Each error that laglake raises on purpose is a `LaglakeError`.
 
     LaglakeError
+    ├── BadValueError
     ├── ConfigError       exit status 2
     ├── ChannelError
     ├── ClusterError
@@ -30,6 +31,10 @@ class LaglakeError(Exception):
     """Something went wrong that the message explains; the job ends with `exit_status`."""
 
     exit_status: ClassVar[int] = 1
+
+
+class BadValueError(LaglakeError):
+    """A value in the rows fits no type: the same rows would fail again, so their snapshot is passed over."""
 
 
 class ConfigError(LaglakeError):
@@ -163,7 +168,9 @@ def unseen_by_executors(message: str) -> str | None:
     )
 
 
-_VALUE_ERRORS = r"struct\.error|OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"
+_VALUE_ERRORS = (
+    r"BadValueError|struct\.error|OverflowError|ZeroDivisionError|FloatingPointError|ArrowInvalid|Unicode\w*Error"
+)
 _OF_VALUES = re.compile(rf"^(?:[\w.]+\.)?(?:{_VALUE_ERRORS})\b.*", re.MULTILINE)
 """The line of a Python traceback that says which value fits no type."""
 
@@ -173,13 +180,15 @@ def is_data_exception(error: BaseException) -> bool:
 
     In its own code (SQLSTATE class 22), or in a Python function that met a value which fits no type.
     """
-    return bool(re.search(r"SQLSTATE: 22\w{3}", str(error)) or _OF_VALUES.search(str(error)))
+    is_named = re.search(r"SQLSTATE: 22\w{3}", str(error)) or _OF_VALUES.search(str(error))
+    return isinstance(error, BadValueError) or bool(is_named)
 
 
 def data_exception(error: BaseException) -> str:
     """The line of such an error that says which value is wrong."""
     named = re.search(r"\[[A-Z_.]+\][^\n]*SQLSTATE: 22\w{3}", str(error)) or _OF_VALUES.search(str(error))
-    return named[0] if named else first_line(error)
+    line = named[0] if named else first_line(error)
+    return line.removeprefix(f"{BadValueError.__module__}.{BadValueError.__name__}: ")
 
 
 def unexpected(error: Exception) -> str:

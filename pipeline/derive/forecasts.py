@@ -24,11 +24,11 @@ from pipeline.analytics.forecasts.sums import sums
 from pipeline.analytics.forecasts.weeks import WEEK_HOURS
 from pipeline.analytics.keys import GROUP
 from pipeline.common.epoch import HOUR_MS
+from pipeline.common.rows import Rows, together
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.status import known_rows
 from pipeline.lake import Lake, of_snapshots, one_of
-from pipeline.lake.few_or_many import FewOrMany, together
 from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
 
 MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
@@ -66,14 +66,14 @@ def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, settings: StatusC
 
 def forecast_rows(
     spark: SparkSession,
-    summed: FewOrMany,
-    known: FewOrMany,
+    summed: Rows,
+    known: Rows,
     settings: StatusConfig,
     most: int,
     reach: Mapping[int, int],
-    weeks: FewOrMany | None = None,
+    weeks: Rows | None = None,
     far_behind: Mapping[int, Collection[str]] = MappingProxyType({}),
-) -> FewOrMany:
+) -> Rows:
     """The rows of FORECASTS from `sums` of snapshots; `most` is about how many these and the known ones are.
 
     The columns are those that `forecasts` needs of its parts. See there for `reach` and `far_behind`.
@@ -103,7 +103,7 @@ def _far_behind(lake: Lake, cluster: str, snapshot_ids: Sequence[int], settings:
     return found
 
 
-def _weeks(lake: Lake, cluster: str, snapshot_ids: Sequence[int], groups: dict[int, list[str]]) -> FewOrMany:
+def _weeks(lake: Lake, cluster: str, snapshot_ids: Sequence[int], groups: dict[int, list[str]]) -> Rows:
     """What was written for some groups in the hours before snapshots of earlier weeks."""
     named = one_of("group_id", sorted({group for some in groups.values() for group in some}))
     where = f"{of_snapshots(cluster, snapshot_ids)} AND {named} AND written_per_s_1h IS NOT NULL"

@@ -12,9 +12,9 @@ from pipeline.analytics.keys import GROUP
 from pipeline.analytics.status.changed_groups import CHANGED, changed_groups
 from pipeline.analytics.status.group_changes import group_changes
 from pipeline.analytics.status.group_looks import looks, looks_of_few
+from pipeline.common.rows import Rows
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.lake import Lake, of_snapshots
-from pipeline.lake.few_or_many import FewOrMany
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 
@@ -40,13 +40,13 @@ def keep_group_changes(lake: Lake, cluster: str, backlog: Backlog) -> None:
     lake.replace(GROUP_CHANGES, changes, of_snapshots(cluster, ids), sum(map(_most, snapshots)))
 
 
-def _looks(lake: Lake, members: FewOrMany, commits: FewOrMany) -> FewOrMany:
+def _looks(lake: Lake, members: Rows, commits: Rows) -> Rows:
     if isinstance(members.rows, pa.Table) and isinstance(commits.rows, pa.Table):
-        return FewOrMany(looks_of_few(members.rows, commits.rows))
-    return FewOrMany(looks(*_frames(lake, members, commits)))
+        return Rows(looks_of_few(members.rows, commits.rows))
+    return Rows(looks(*_frames(lake, members, commits)))
 
 
-def _frames(lake: Lake, members: FewOrMany, commits: FewOrMany) -> tuple[DataFrame, DataFrame]:
+def _frames(lake: Lake, members: Rows, commits: Rows) -> tuple[DataFrame, DataFrame]:
     return members.frame(lake.spark, GROUP_MEMBERS.schema), commits.frame(lake.spark, COMMITTED_OFFSETS.schema)
 
 

@@ -21,11 +21,11 @@ from pipeline.analytics.status.partition_status import (
     PLAIN_ROWS,
     partition_status,
 )
+from pipeline.common.rows import Rows, together
 from pipeline.config.owners import NO_OWNERS, Owners, in_a_column
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.lake import Lake, of_snapshots
-from pipeline.lake.few_or_many import FewOrMany, together
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS, Table
 
 ROWS_A_BUCKET = 100_000
@@ -61,13 +61,13 @@ def _owned(groups: DataFrame, owners: Owners) -> DataFrame:
 
 def statuses(
     spark: SparkSession,
-    lag: FewOrMany,
-    known: FewOrMany,
-    plain: FewOrMany,
+    lag: Rows,
+    known: Rows,
+    plain: Rows,
     settings: StatusConfig,
     most: int,
     reach: Mapping[int, int] = MappingProxyType({}),
-) -> FewOrMany:
+) -> Rows:
     """The rows of PARTITION_STATUS for rows of `lag`; `most` is about how many these and the known ones are.
 
     The columns are those that `partition_status` needs of its three parts. See there for `reach`.
@@ -81,13 +81,13 @@ def statuses(
     return together(spark, parts).grouped(READER, judge, PARTITION_STATUS.schema, 1 + most // ROWS_A_BUCKET)
 
 
-def plain_commits(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> FewOrMany:
+def plain_commits(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> Rows:
     """The commits with which no leader epoch is stored. Of many ones only those of groups without members."""
     where = f"{of_snapshots(cluster, snapshot_ids)} AND {IS_PLAIN}"
     plain = lake.read_few_or_many(COMMITTED_OFFSETS, where, *OF_COMMIT)
     if isinstance(plain.rows, pa.Table):
         return plain
-    return FewOrMany(of_empty_groups(plain.rows, lake.read_snapshots(GROUP_MEMBERS, cluster, snapshot_ids)))
+    return Rows(of_empty_groups(plain.rows, lake.read_snapshots(GROUP_MEMBERS, cluster, snapshot_ids)))
 
 
 def of_empty_groups(commits: DataFrame, members: DataFrame) -> DataFrame:
@@ -98,10 +98,10 @@ def of_empty_groups(commits: DataFrame, members: DataFrame) -> DataFrame:
 
 def known_rows(
     lake: Lake, table: Table, cluster: str, earlier: Sequence[int], columns: Sequence[str], series: Sequence[str]
-) -> FewOrMany:
+) -> Rows:
     """The rows of earlier snapshots from which each series continues. Of many rows only the newest of each series."""
     known = lake.read_few_or_many(table, of_snapshots(cluster, earlier), *columns)
     if isinstance(known.rows, pa.Table) or len(earlier) <= 1:
         return known
     newest = known.rows.groupBy(*series).agg(F.max_by(F.struct(*columns), "snapshot_id").alias("newest"))
-    return FewOrMany(newest.select("newest.*"))
+    return Rows(newest.select("newest.*"))

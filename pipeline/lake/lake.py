@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows
+from pipeline.common.rows import Rows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import STAGING, NotForDriverError, arrow_rows
-from pipeline.lake.few_or_many import FewOrMany
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
@@ -111,18 +111,18 @@ class Lake(LakeTables):
                 return self._driver.read(table, where, names, are_few=self._expects_few)
         return None
 
-    def replace(self, table: Table, rows: DataFrame | FewOrMany, where: str, most: int | None = None) -> None:
+    def replace(self, table: Table, rows: DataFrame | Rows, where: str, most: int | None = None) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which must all satisfy it. One commit.
 
         `most` is the greatest possible number of rows. If it is None, the job's own expectation decides whether the
         rows are few: see `few_rows`.
         """
-        of = rows.rows if isinstance(rows, FewOrMany) else rows
+        of = rows.rows if isinstance(rows, Rows) else rows
         if isinstance(of, DataFrame):
             self._replace_by_size(table, lambda: of, where, most)
         else:
             self._replace(
-                table, lambda: FewOrMany(of).frame(self.spark, table.schema).select(*stored_columns(table)), where, of
+                table, lambda: Rows(of).frame(self.spark, table.schema).select(*stored_columns(table)), where, of
             )
 
     def replace_observed(
@@ -149,7 +149,7 @@ class Lake(LakeTables):
         are_few = self._expects_few if most is None else most < MANY_ROWS
         if self._driver and are_few:
             found = aligned().toArrow()  # only once, because a source may return other rows the second time
-            self._replace(table, lambda: FewOrMany(found).frame(self.spark, table.stored), where, found)
+            self._replace(table, lambda: Rows(found).frame(self.spark, table.stored), where, found)
         else:
             self._replace(table, aligned, where)
 
@@ -183,7 +183,7 @@ class Lake(LakeTables):
             rows.write.mode("overwrite").parquet(path)
             few = self._driver.staged(name) if self._driver else None
             if few is not None:
-                return FewOrMany(few).frame(self.spark, rows.schema)
+                return Rows(few).frame(self.spark, rows.schema)
             return self.spark.read.schema(rows.schema).parquet(path)
         # Catalogs allow only letters, digits and underscores; the checksum distinguishes names that become equal.
         plain = f"staging_{re.sub('[^A-Za-z0-9]', '_', name)}_{crc32(name.encode()):08x}"
@@ -199,28 +199,28 @@ class Lake(LakeTables):
         """
         try:
             if self._driver and self._expects_few:
-                return FewOrMany(rows.toArrow()).frame(self.spark, rows.schema)
+                return Rows(rows.toArrow()).frame(self.spark, rows.schema)
             return rows.localCheckpoint()
         except FAILURES:  # serverless compute has no checkpoints
             return rows
 
-    def few_or_many(self, rows: DataFrame) -> FewOrMany:
+    def few_or_many(self, rows: DataFrame) -> Rows:
         """The rows, computed immediately if the job expects few."""
-        return FewOrMany(rows.toArrow() if self._driver and self._expects_few else rows)
+        return Rows(rows.toArrow() if self._driver and self._expects_few else rows)
 
-    def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> FewOrMany:
+    def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> Rows:
         """What a function makes of rows, of some of them at a time; like the rows of `computed`, only once."""
         return self.computed_once(self.few_or_many(rows).mapped(function, schema))
 
-    def computed_once(self, rows: FewOrMany) -> FewOrMany:
+    def computed_once(self, rows: Rows) -> Rows:
         """The same rows, computed only once for several queries, like `computed`. Few rows are already computed."""
-        return rows if isinstance(rows.rows, pa.Table) else FewOrMany(self.computed(rows.rows))
+        return rows if isinstance(rows.rows, pa.Table) else Rows(self.computed(rows.rows))
 
-    def read_few_or_many(self, table: Table, where: str, *columns: str) -> FewOrMany:
+    def read_few_or_many(self, table: Table, where: str, *columns: str) -> Rows:
         """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns."""
         names = columns or table.columns
         few = self._read_few(table, where, names)
-        return FewOrMany(self.read(table).where(where).select(*names) if few is None else few)
+        return Rows(self.read(table).where(where).select(*names) if few is None else few)
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""

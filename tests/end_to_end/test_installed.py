@@ -76,7 +76,7 @@ def test_make_try_in_a_fresh_checkout_installs_no_tools_and_is_small(tmp_path: P
     listed = called(checkout, checkout / "build" / "venv" / "bin" / "python", "-m", "pip", "list", "--format=freeze")
     installed = {line.partition("==")[0].lower() for line in listed.stdout.splitlines()}
     assert "pyspark-client" in installed
-    assert not installed & (HEAVY | {"pyspark", "great-expectations"})
+    assert not installed & (HEAVY | {"pyspark", "duckdb", "great-expectations"})
     assert size_mb(checkout) < MOST_MB
     shown = called(checkout, "./spark-submit.sh", "show", "--config", "build/try/config.toml", "--rows", "1")
     assert (shown.returncode, shown.stderr) == (0, "")

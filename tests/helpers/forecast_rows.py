@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pipeline.analytics.forecasts.forecasts import OF_KNOWN, OF_SUMS
 from pipeline.analytics.forecasts.sums import sums
 from pipeline.common.epoch import utc
+from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
 from pipeline.derive.forecasts import forecast_rows
-from pipeline.lake.few_or_many import FewOrMany
 from pipeline.tables import FORECASTS
 
 T0 = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
@@ -42,5 +42,5 @@ def lag_row(
 
 def followed(spark: SparkSession, lag: DataFrame, known: DataFrame, reach: dict[int, int]) -> list[Row]:
     """The forecasts after some rows of `lag`, continuing from `known` rows."""
-    summed, before = FewOrMany(sums(lag).select(*OF_SUMS)), FewOrMany(known.select(*OF_KNOWN))
+    summed, before = Rows(sums(lag).select(*OF_SUMS)), Rows(known.select(*OF_KNOWN))
     return forecast_rows(spark, summed, before, StatusConfig(), 1, reach).frame(spark, FORECASTS.schema).collect()

@@ -12,7 +12,7 @@ from pipeline.analytics.status.changed_groups import CHANGED, changed_groups
 from pipeline.analytics.status.group_changes import group_changes
 from pipeline.analytics.status.group_looks import looks, looks_of_few
 from pipeline.common.epoch import MINUTE_MS, utc, utc_date
-from pipeline.lake.few_or_many import FewOrMany
+from pipeline.common.rows import Rows
 from pipeline.tables import CHANGES, COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 from tests.helpers.group_model import Look, Row, Taken, history_of
 from tests.helpers.reports import frame
@@ -86,12 +86,12 @@ def commit_rows(look: Look) -> Iterator[dict[str, Any]]:
 
 def changed_of(
     members: DataFrame, commits: DataFrame, complete: Sequence[int], reach: dict[int, int], *, are_few: bool
-) -> FewOrMany:
+) -> Rows:
     """The groups that have changed, as the driver finds them if rows are few, or as Spark finds them."""
     rows = looks_of_few(members.toArrow(), commits.toArrow()) if are_few else looks(members, commits)
-    found = FewOrMany(rows).grouped(GROUP, partial(changed_groups, complete=complete, reach=reach), CHANGED)
+    found = Rows(rows).grouped(GROUP, partial(changed_groups, complete=complete, reach=reach), CHANGED)
     # As a lake keeps them. Arrow, because Python's instants would depend on the process's time zone.
-    return found if are_few else FewOrMany(found.rows.toArrow())
+    return found if are_few else Rows(found.rows.toArrow())
 
 
 def found(

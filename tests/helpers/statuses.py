@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame
 
 from pipeline.analytics.status.observed import OF_LAG
 from pipeline.analytics.status.partition_status import OF_KNOWN
+from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
 from pipeline.derive.status import OF_COMMIT, statuses
-from pipeline.lake.few_or_many import FewOrMany
 from pipeline.tables import COMMITTED_OFFSETS, PARTITION_STATUS
 
 
@@ -18,4 +18,4 @@ def judged(lag: DataFrame, known: DataFrame, plain: DataFrame | None = None, mos
     if plain is None:
         plain = spark.createDataFrame([], COMMITTED_OFFSETS.schema)
     parts = (lag.select(*OF_LAG), known.select(*OF_KNOWN), plain.select(*OF_COMMIT))
-    return statuses(spark, *map(FewOrMany, parts), StatusConfig(), most).frame(spark, PARTITION_STATUS.schema)
+    return statuses(spark, *map(Rows, parts), StatusConfig(), most).frame(spark, PARTITION_STATUS.schema)

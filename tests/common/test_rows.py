@@ -8,10 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.common.data_source import arrow_schema
-from pipeline.common.epoch import utc, utc_date
-from pipeline.lake import Lake
-from pipeline.lake.few_or_many import FewOrMany, together
-from pipeline.tables import FINDING_HISTORY
+from pipeline.common.rows import Rows, together
 from pipeline.tables.columns import LONG, STRING, schema
 
 ROWS = schema(("name", STRING, ""), ("value", LONG, ""))
@@ -20,11 +17,11 @@ VALUES = [("a", 1), ("b", 5), ("a", 3), (None, 7), (None, 9)]
 VALUES_WITH_NAME = [("a", 1), ("a", 3), ("b", 5)]
 
 
-def rows_of(spark: SparkSession, are_few: bool, values: list[tuple[Any, Any]] = VALUES) -> FewOrMany:
+def rows_of(spark: SparkSession, are_few: bool, values: list[tuple[Any, Any]] = VALUES) -> Rows:
     if are_few:
         found = [dict(zip(ROWS.names, value, strict=True)) for value in values]
-        return FewOrMany(pa.Table.from_pylist(found, arrow_schema(ROWS)))
-    return FewOrMany(spark.createDataFrame(values, ROWS).repartition(3))
+        return Rows(pa.Table.from_pylist(found, arrow_schema(ROWS)))
+    return Rows(spark.createDataFrame(values, ROWS).repartition(3))
 
 
 OTHERS = schema(("name", STRING, ""), ("other", STRING, ""))
@@ -36,7 +33,7 @@ def test_rows_of_several_tables_are_together(spark: SparkSession, few: tuple[boo
     large = pa.Table.from_pylist([{"name": "z", "other": "o"}]).cast(
         pa.schema([("name", pa.large_string()), ("other", pa.large_string())])
     )
-    others = FewOrMany(large if few[1] else spark.createDataFrame([("z", "o")], OTHERS))
+    others = Rows(large if few[1] else spark.createDataFrame([("z", "o")], OTHERS))
     found = together(spark, {"one": (rows_of(spark, few[0]), ROWS), "other": (others, OTHERS)})
     rows = [(row["part"], row["name"], row["value"], row["other"]) for row in found.collected()]
     assert sorted(rows, key=str) == sorted(
@@ -57,7 +54,7 @@ def summed(rows: pa.Table, more: int = 0) -> pa.Table:
     return pa.Table.from_pylist(found, arrow_schema(ROWS))
 
 
-def plain(rows: FewOrMany) -> set[tuple[Any, Any]]:
+def plain(rows: Rows) -> set[tuple[Any, Any]]:
     return {(row["name"], row["value"]) for row in rows.collected()}
 
 
@@ -79,16 +76,3 @@ def test_no_rows_are_no_rows(spark: SparkSession, are_few: bool) -> None:
     assert rows.distinct("name") == set()
     assert rows.is_empty()
     assert rows.frame(spark, ROWS).collect() == []
-
-
-def test_the_driver_writes_few_rows_as_spark_writes_them(by_driver: Lake, by_spark: Lake) -> None:
-    """With snapshot_at, which a stored table has in addition."""
-    at_ms = 1_769_860_800_123
-    row = {"cluster": "east", "snapshot_id": at_ms, "snapshot_date": utc_date(at_ms), "finding_id": "f"}
-    few = FewOrMany(pa.Table.from_pylist([row], arrow_schema(FINDING_HISTORY.schema)))
-    for lake in (by_driver, by_spark):
-        lake.replace(FINDING_HISTORY, few, "cluster = 'east'")
-        stored = lake.spark.table(lake.identifier(FINDING_HISTORY)).toArrow().to_pylist()
-        assert [(r["finding_id"], r["snapshot_at"], r["kind"]) for r in stored] == [("f", utc(at_ms), None)]
-        assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'f'").distinct("snapshot_id") == {at_ms}
-        assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'g'").collected() == []

@@ -1,0 +1,65 @@
+"""Queries on Arrow tables in this process, with DuckDB: how functions of one bucket join, compare and sum rows.
+
+The rules are those of Spark's ANSI mode: an overflow is an error, a sum of NULLs is NULL, `least` and `greatest` pass
+over NULL, and NULL equals nothing. A connection has one thread, because a Spark worker has one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from pipeline.common.errors import BadValueError, first_line
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    # Executors often have no way out, and a job must not change what it runs with.
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+class ArrowQueries:
+    """The tables that queries may name."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def add(self, **tables: pa.Table) -> None:
+        """Adds tables, or replaces those of the same name."""
+        for name, rows in tables.items():
+            self._connection.register(name, rows)
+
+    def rows(self, text: str) -> pa.Table:
+        """The rows of a query. Raises BadValueError if a value fits no type."""
+        try:
+            return self._connection.sql(text).to_arrow_table()
+        except duckdb.DataError as exc:
+            raise BadValueError(first_line(exc)) from exc
+
+
+@contextmanager
+def arrow_queries(tables: Mapping[str, pa.Table]) -> Iterator[ArrowQueries]:
+    """Queries on these tables, until the end of the `with` statement."""
+    with duckdb.connect(":memory:", config=_SETTINGS) as connection:
+        queries = ArrowQueries(connection)
+        queries.add(**tables)
+        yield queries
+
+
+def columns_sql(columns: Mapping[str, str]) -> str:
+    """The columns of a SELECT, given as name → expression."""
+    return ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+
+
+def epoch_ms_sql(instant: str) -> str:
+    """The epoch ms of an instant since 1970, rounded down. DuckDB's own `epoch_ms` rounds half a millisecond up."""
+    return f"epoch_us({instant}) // 1000"
+
+
+def names_sql(names: Iterator[str] | list[str] | tuple[str, ...]) -> str:
+    """The names of columns, for a SELECT or USING."""
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,108 @@
+"""A function of the rows of several tables gives the same, however many rows there are."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StructType
+
+from pipeline.common.arrow_sql import arrow_queries
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.errors import BadValueError, data_exception, is_data_exception
+from pipeline.common.rows import Rows, bucketed
+from pipeline.lake.conflicts import SPARK_ERRORS
+from pipeline.tables.columns import BINARY, BOOLEAN, DATE, INT, LONG, STRING, TIMESTAMP
+
+NOON = datetime(2026, 1, 31, 12, 0, 0, 1_500, tzinfo=UTC)
+SCHEMAS = {
+    "ends": StructType().add("topic", STRING).add("end", LONG).add("seen", TIMESTAMP).add("replicas", ArrayType(INT)),
+    "commits": StructType()
+    .add("group", STRING)
+    .add("topic", STRING)
+    .add("offset", LONG)
+    .add("start", LONG)
+    .add("error", STRING),
+    "odd": StructType().add("topic", STRING).add("ruler", BINARY).add("is_odd", BOOLEAN).add("date", DATE),
+}
+ROWS = {
+    "ends": [("a", 10, NOON, [1, 2]), ("b", 20, None, None), ("c", None, NOON, [])],
+    "commits": [("g", "a", 7, 1, None), ("h", "a", 8, None, "X"), ("g", "b", 5, 2, None), ("g", "d", 1, 0, None)],
+    "odd": [("a", b"\x00\xff", True, NOON.date()), ("b", None, None, None)],
+}
+FOUND = StructType().add("group", STRING).add("topic", STRING).add("lag", LONG).add("facts", STRING)
+EXPECTED = [
+    ("g", "a", 3, f"{round(NOON.timestamp() * 1_000_000)} [1, 2] \\x00\\xFF true 2026-01-31 1"),
+    ("g", "b", 15, None),
+    ("g", "d", None, None),
+    ("h", "a", 2, None),
+]
+
+
+def lags(bucket: Bucket) -> pa.Table:
+    for name, rows in bucket.items():
+        assert rows.schema.equals(arrow_schema(SCHEMAS[name])), f"{name}: {rows.schema}"
+    with arrow_queries(bucket) as queries:
+        found = queries.rows("""
+            SELECT "group", topic, "end" - "offset" AS lag,
+                epoch_us(seen) || ' ' || replicas::varchar || ' ' || ruler::varchar
+                || ' ' || is_odd || ' ' || date || ' ' || start AS facts
+            FROM commits LEFT JOIN ends USING (topic) LEFT JOIN odd USING (topic)
+        """)
+    return found.cast(arrow_schema(FOUND))
+
+
+def parts_of(spark: SparkSession, rows: dict[str, list[tuple[object, ...]]], *many: str) -> dict[str, Rows]:
+    def rows_of(name: str) -> Rows:
+        frame = spark.createDataFrame(rows[name], SCHEMAS[name])
+        return Rows(frame.repartition(3) if name in many else frame.toArrow())
+
+    return {name: rows_of(name) for name in rows}
+
+
+@pytest.mark.parametrize("many", [(), ("commits",), tuple(ROWS)], ids=["few", "some many", "many"])
+def test_a_function_of_several_tables_gets_all_rows_of_a_key(spark: SparkSession, many: tuple[str, ...]) -> None:
+    found = bucketed(parts_of(spark, ROWS, *many), SCHEMAS, ["topic"], lags, FOUND, 4 if many else None)
+    assert sorted((tuple(row.values()) for row in found.collected()), key=str) == EXPECTED
+
+
+@pytest.mark.parametrize("many", [(), tuple(ROWS)], ids=["few", "many"])
+def test_without_a_key_every_row_is_in_some_bucket(spark: SparkSession, many: tuple[str, ...]) -> None:
+    found = bucketed(parts_of(spark, ROWS, *many), SCHEMAS, (), counted, COUNTED)
+    counts: dict[str, int] = {}
+    for row in found.collected():
+        counts[row["name"]] = counts.get(row["name"], 0) + row["count"]
+    assert counts == {"ends": 3, "commits": 4, "odd": 2}
+
+
+COUNTED = StructType().add("name", STRING).add("count", LONG)
+
+
+def counted(bucket: Bucket) -> pa.Table:
+    found = [{"name": name, "count": len(rows)} for name, rows in bucket.items()]
+    return pa.Table.from_pylist(found, arrow_schema(COUNTED))
+
+
+@pytest.mark.parametrize("many", [(), tuple(ROWS)], ids=["few", "many"])
+@pytest.mark.parametrize("engine", ["duckdb", "pyarrow", "python"])
+def test_a_value_that_fits_no_type_is_one_error(spark: SparkSession, many: tuple[str, ...], engine: str) -> None:
+    poisoned = ROWS | {"commits": [*ROWS["commits"], ("poisoned", "a", 1 - 2**63, 0, None)]}
+
+    def failing(bucket: Bucket) -> pa.Table:
+        worst = min(bucket["commits"]["offset"].to_pylist(), default=0)
+        if engine == "pyarrow":
+            pa.array([worst], pa.int64()).cast(pa.int32())
+        if engine == "python":
+            worst.to_bytes(1)
+        return lags(bucket)
+
+    with pytest.raises((BadValueError, *SPARK_ERRORS)) as failure:
+        bucketed(parts_of(spark, poisoned, *many), SCHEMAS, ["topic"], failing, FOUND).collected()
+    assert is_data_exception(failure.value)
+    expected = {
+        "duckdb": "Out of Range Error: Overflow in subtraction of INT64 (10 - -9223372036854775807)!",
+        "pyarrow": "Integer value -9223372036854775807 not in range",
+        "python": "OverflowError: can't convert negative int to unsigned",
+    }
+    assert expected[engine] in data_exception(failure.value)
