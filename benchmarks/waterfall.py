@@ -46,7 +46,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "sum up": (take, "summarize"),
     "finish": (ledger.Ledger, "finish"),
     "find what is pending": (derive, "read_backlog"),
-    "lag": (derive, "lag_table"),
+    "lag": (derive, "keep_lag"),
     "status": (derive, "keep_status"),
     "forecasts": (derive, "keep_forecasts"),
     "changes of groups": (derive, "keep_group_changes"),

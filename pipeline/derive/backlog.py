@@ -149,6 +149,11 @@ class Backlog:
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
     @property
+    def partitions(self) -> int:
+        """The most partitions that a snapshot of the batch has."""
+        return max(s.ends for s in self.batch)
+
+    @property
     def most_rows(self) -> int:
         """About how many rows of `lag` the batch and the snapshots have from which its readers continue."""
         earlier = self.before[: len(self.up_to_complete)]

@@ -11,17 +11,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial, reduce
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.clients import reader_positions
-from pipeline.analytics.clients.instances import observed
-from pipeline.analytics.lag.lag import lag_table
-from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.common.epoch import utc_date, utc_text
-from pipeline.common.errors import LagError, data_exception, first_line, is_data_exception, unexpected
+from pipeline.common.errors import BadValueError, LagError, data_exception, first_line, is_data_exception, unexpected
+from pipeline.common.rows import Rows
 from pipeline.config import Config
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.config.owners import NO_OWNERS, Owners
@@ -33,22 +29,14 @@ from pipeline.derive.findings import keep_findings, problems_of_groups
 from pipeline.derive.forecasts import keep_forecasts
 from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
+from pipeline.derive.lag import Bronze, keep_lag
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.slo import keep_slo
 from pipeline.derive.status import keep_status
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, refuse_new
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import add_error, compact_newer
-from pipeline.log_segments.source import locate
-from pipeline.tables import (
-    CLIENT_POSITIONS,
-    COMMITTED_OFFSETS,
-    COMPUTED,
-    GROUP_MEMBERS,
-    LAG,
-    WATERMARKS,
-    Table,
-)
+from pipeline.tables import COMPUTED, LAG, WATERMARKS
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +117,9 @@ def compute_cluster(
     return done
 
 
+_ERRORS: tuple[type[Exception], ...] = (BadValueError, *SPARK_ERRORS)
+
+
 class _ImpossibleError(Exception):
     """A batch of several snapshots cannot be computed, because of at least one of them."""
 
@@ -183,7 +174,7 @@ def _compute_batch(
             for table, snapshots in gone.items():
                 _pass_over(lake, cluster, snapshots, f"some of the rows in {table} are gone", clock)
             return 0, True
-    except SPARK_ERRORS as exc:
+    except _ERRORS as exc:
         if not is_data_exception(exc):
             raise
         if len(batch) > 1:
@@ -196,54 +187,27 @@ def _compute_batch(
     return len(batch), backlog.has_more
 
 
-def _keep_index(lake: Lake, backlog: Backlog, seen: DataFrame) -> None:
+def _keep_index(lake: Lake, backlog: Backlog, seen: Rows) -> None:
     """Writes the log index if it is due. This is also the time to compact small files, so that not every run does."""
-    if backlog.index.keep(seen):
+    if backlog.index.keep(seen, backlog.partitions):
         compact_newer(lake, backlog.index.cluster, backlog.batch[-1].snapshot_id)
 
 
 def _derive(
-    lake: Lake, cluster: str, backlog: Backlog, seen: DataFrame, clock: Clock, settings: Settings
+    lake: Lake, cluster: str, backlog: Backlog, seen: Rows, clock: Clock, settings: Settings
 ) -> dict[str, list[Snapshot]]:
     """Writes all derived tables for a batch.
 
     If bronze rows of some snapshots are gone, it writes nothing and returns these snapshots by table.
     """
-    batch, earlier = backlog.batch, backlog.up_to_complete
-    ids = [s.snapshot_id for s in batch]
-    commits, members = (lake.read_snapshots(t, cluster, ids) for t in (COMMITTED_OFFSETS, GROUP_MEMBERS))
-    watermarks = seen.where(F.col("snapshot_id").isin(ids))
-    previous = lake.read_snapshots(LAG, cluster, earlier)
-    bronze = {COMMITTED_OFFSETS: commits, WATERMARKS: watermarks, GROUP_MEMBERS: members}
-    has_positions = any(s.positions for s in batch)
-    shown = [*earlier[:1], *ids]
-    if has_positions:
-        positions = lake.read_snapshots(CLIENT_POSITIONS, cluster, shown)
-        bronze[CLIENT_POSITIONS] = positions.where(F.col("snapshot_id").isin(ids))
-    counts, has_moved = _counted(bronze, moved_topics(commits, watermarks, previous))
-    if gone := _gone(batch, counts):
+    bronze = Bronze.of_batch(lake, cluster, backlog, seen)
+    gone, has_moved = bronze.gone()
+    if gone:
         return gone
-    reported = None
-    if has_positions:
-        observations = observed(positions, shown)
-        just_before = lake.read_snapshots(LAG, cluster, earlier[:1])
-        reported = lake.computed(
-            reader_positions(observations, watermarks, commits, members, just_before, settings.clients, lake.computed)
-        )
-    rows = lag_table(
-        commits,
-        watermarks,
-        members,
-        previous if has_moved else None,
-        backlog.index.rulers(ids, seen),
-        partial(locate, log_dirs=settings.log_dirs) if settings.log_dirs else None,
-        reported,
-        backlog.reach,
-    )
-    lake.replace(LAG, rows, of_snapshots(cluster, ids))
+    keep_lag(bronze, settings.clients, settings.log_dirs, has_moved=has_moved)
     _keep_groups(lake, cluster, backlog, settings)
-    keep_histograms(lake, cluster, batch, earlier, clock())
-    _keep_problems(lake, cluster, backlog, watermarks, settings)
+    keep_histograms(lake, cluster, backlog.batch, backlog.up_to_complete, clock())
+    _keep_problems(lake, cluster, backlog, bronze.frame(WATERMARKS), settings)
     return {}
 
 
@@ -263,28 +227,3 @@ def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataF
     if has_positions:
         problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
     keep_findings(lake, cluster, backlog, problems, has_positions, settings.status, settings.owners)
-
-
-def _counted(bronze: Mapping[Table, DataFrame], moved: DataFrame) -> tuple[dict[tuple[str, int], int], bool]:
-    """How many rows bronze has for each (table, snapshot), and whether `moved` has rows; in one query."""
-    ids = [rows.select(F.lit(table.name).alias("of"), "snapshot_id") for table, rows in bronze.items()]
-    counts = reduce(DataFrame.union, ids).groupBy("of", "snapshot_id").count()
-    any_moved = moved.limit(1).select(F.lit("moved").alias("of"))
-    found = counts.unionByName(any_moved, allowMissingColumns=True).collect()
-    has_moved = any(row["of"] == "moved" for row in found)
-    return {(row["of"], row["snapshot_id"]): row["count"] for row in found if row["of"] != "moved"}, has_moved
-
-
-def _gone(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
-    """The snapshots for which bronze has fewer rows than the ledger says, by table.
-
-    Retention has removed rows, or a store has lost a commit. They are not computed again, so that rows which were
-    derived from all of their rows stay.
-    """
-    found: dict[str, list[Snapshot]] = {}
-    for snapshot in batch:
-        for table, expected in snapshot.expected().items():
-            if counts.get((table, snapshot.snapshot_id), 0) < expected:
-                found.setdefault(table, []).append(snapshot)
-                break
-    return found

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
 from pipeline.common.errors import LakeError
-from pipeline.lake import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, Lake, of_cluster, of_snapshots, one_of
+from pipeline.common.rows import Rows
+from pipeline.lake import CONFLICT_TRIES, FAILURES, Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ WRITTEN_EVERY = 10
 """The index is written again after this many snapshots."""
 LONGEST_TAIL = 120
 """The most snapshots that are read, unless a batch is larger. Older ones leave a gap that look-ups by time close."""
+ROWS_A_BUCKET = 50_000
+"""Watermarks from which rulers are extended together, in memory."""
 REWRITTEN = "laglake: another job has written the log index meanwhile"
 
 
@@ -70,36 +74,32 @@ class Index:
         through: int | None = lake.query(head, LOG_INDEX)[0]["through"]
         return through
 
-    def watermarks(self, batch: Sequence[int], *, once: bool = False) -> DataFrame:
+    def watermarks(self, batch: Sequence[int], *, once: bool = False) -> Rows:
         """The watermarks of the tail and of a batch; `once`: they are computed only once for several queries."""
         where = of_snapshots(self.cluster, sorted({*self.tail, *batch}))
         found = self.lake.read_few_or_many(WATERMARKS, where)
-        return (self.lake.computed_once(found) if once else found).frame(self.lake.spark, WATERMARKS.schema)
+        return self.lake.computed_once(found) if once else found
 
-    def rulers(self, batch: Sequence[int], watermarks: DataFrame) -> DataFrame:
+    def rulers(self, batch: Sequence[int], watermarks: Rows, partitions: int | None = None) -> Rows:
         """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.
 
-        `watermarks` are those of the tail and of the batch.
+        `watermarks` are those of the tail and of the batch; `partitions` is about how many partitions there are.
         """
+        seen = self._seen(watermarks)
         late = [i for i in batch if i not in self.tail]
-        if not late:
-            return log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
-        known = log_index.known_rulers(self._known(), watermarks.where(F.col("snapshot_id").isin(late)))
-        if not self.tail:
-            return known
-        since = log_index.rulers(self._known(), *self._seen(watermarks), asked_from=batch[0])
-        return since.unionByName(known)
+        if late:
+            seen["late"] = watermarks.where_in("snapshot_id", late)
+        return log_index.rulers_of(seen, batch[0], self._buckets(partitions))
 
-    def keep(self, watermarks: DataFrame) -> bool:
+    def keep(self, watermarks: Rows, partitions: int | None = None) -> bool:
         """Writes the index if there is none, or if the tail is long; not if another job has written it meanwhile.
 
         Returns whether there was none, or the tail was long.
         """
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and self.through is not None):
             return False
-        through = self.tail[-1]
-        rows = log_index.index_rows(self._known(), *self._seen(watermarks), through)
         try:
+            rows = log_index.index_after(self._seen(watermarks), self.tail[-1], self._buckets(partitions))
             self.lake.guarded(self._check_unchanged).replace(LOG_INDEX, rows, of_cluster(self.cluster))
         except FAILURES as exc:
             if not _was_rewritten(exc):
@@ -107,21 +107,37 @@ class Index:
             log.info("%s: another job has written the log index meanwhile: its version is kept", self.cluster)
         return True
 
+    def _buckets(self, partitions: int | None) -> int | None:
+        return None if partitions is None else 1 + partitions * (1 + len(self.tail)) // ROWS_A_BUCKET
+
     def _check_unchanged(self) -> None:
         # Few rows are computed before the commit starts, and another job may have written the index since then.
         if self.head(self.lake, self.cluster) != self.through:
             raise LakeError(REWRITTEN)
 
-    def _known(self) -> DataFrame:
-        rows = self.lake.read_cluster(LOG_INDEX, self.cluster)
-        is_found = F.col("through_snapshot_id") <= F.lit(-1 if self.through is None else self.through)
-        return rows.where(F.when(is_found, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
+    def _known(self) -> Rows:
+        names = log_index.SEEN["stored"].names
+        found = self.lake.read_few_or_many(LOG_INDEX, of_cluster(self.cluster), *names, "through_snapshot_id")
+        through = -1 if self.through is None else self.through
+        if not isinstance(found.rows, DataFrame):
+            if found.rows.filter(pc.field("through_snapshot_id") > through).num_rows:
+                raise LakeError(REWRITTEN)
+            return found
+        is_unchanged = F.col("through_snapshot_id") <= F.lit(through)
+        return Rows(
+            found.rows.where(F.when(is_unchanged, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
+        )
 
-    def _seen(self, watermarks: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _seen(self, watermarks: Rows) -> dict[str, Rows]:
+        """The parts of which rulers are made."""
         # The running snapshot may have look-ups from a killed run; they will be replaced.
-        learnt = [i for i in self.tail if i != self.running]
-        samples = self.lake.read_snapshots(LOG_SAMPLES, self.cluster, learnt)
-        return watermarks.where(F.col("snapshot_id").isin(list(self.tail))), samples
+        learnt = of_snapshots(self.cluster, [i for i in self.tail if i != self.running])
+        samples = self.lake.read_few_or_many(LOG_SAMPLES, learnt, *log_index.SEEN["samples"].names)
+        return {
+            "stored": self._known(),
+            "watermarks": watermarks.where_in("snapshot_id", self.tail),
+            "samples": samples,
+        }
 
 
 def with_the_index(action: Callable[[], T]) -> T:
@@ -129,7 +145,7 @@ def with_the_index(action: Callable[[], T]) -> T:
     for _ in range(CONFLICT_TRIES):
         try:
             return action()
-        except SPARK_ERRORS as exc:
+        except FAILURES as exc:
             if not _was_rewritten(exc):
                 raise
             log.info("another job has written the log index meanwhile: starting again")

@@ -48,7 +48,7 @@ def others(lag: DataFrame, groups: Mapping[str, Collection[str]], limit: int) ->
     merged = {"records": _summed_lags, "bytes": _summed_lags, "ms": F.max, "age": F.max}
     sums = cells.groupBy(*GROUP, F.col("cell.snapshot_id").alias("snapshot_id")).agg(
         F.count(F.lit(1)).alias("partitions"),
-        *(merge(F.col("cell")[name]).alias(name) for name, merge in merged.items()),
+        *(merge(f"cell.{name}").alias(name) for name, merge in merged.items()),
         *(F.count_if(F.col("cell")[name].isNull()).alias(f"{name}_unknown") for name in merged),
     )
     names = ["snapshot_id", "partitions", *merged, *(f"{name}_unknown" for name in merged)]
@@ -57,8 +57,8 @@ def others(lag: DataFrame, groups: Mapping[str, Collection[str]], limit: int) ->
     return ordered.orderBy(*GROUP).select(*GROUP, *columns)
 
 
-def _summed_lags(lag: Column) -> Column:
-    return F.try_sum(counted_lag(lag))
+def _summed_lags(name: str) -> Column:
+    return F.try_sum(F.expr(counted_lag(name)))
 
 
 def _ranked(lag: DataFrame, groups: Mapping[str, Collection[str]]) -> DataFrame:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.log_index.index import wanted_times
+from pipeline.analytics.log_index.index import RULER_ROWS, wanted_times
 from pipeline.derive.log_index import Index
 from pipeline.kafka.lookups import SAMPLES, searching
 from pipeline.lake import Lake
-from pipeline.tables import COMMITTED_OFFSETS
+from pipeline.tables import COMMITTED_OFFSETS, WATERMARKS
 
 
 def learnt_samples(
@@ -25,10 +25,11 @@ def learnt_samples(
     """
     index = Index.while_running(lake, cluster, snapshot_id)
     seen = index.watermarks([snapshot_id])
+    rulers = index.rulers([snapshot_id], seen).frame(lake.spark, RULER_ROWS)
     wanted = wanted_times(
         # A late snapshot that was read after this one has a ruler here, too.
-        index.rulers([snapshot_id], seen).where(F.col("snapshot_id") == snapshot_id),
-        seen.where(F.col("snapshot_id") == snapshot_id),
+        rulers.where(F.col("snapshot_id") == snapshot_id),
+        seen.where_in("snapshot_id", [snapshot_id]).frame(lake.spark, WATERMARKS.schema),
         lake.read_snapshots(COMMITTED_OFFSETS, cluster, [snapshot_id]),
         most=budget,
         with_tiered=with_tiered,

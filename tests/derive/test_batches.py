@@ -211,7 +211,7 @@ def test_a_snapshot_with_an_impossible_number_does_not_stop_the_others(lake: Lak
     assert compute_cluster(lake, "odd", now) == 0
     ((snapshot_id, ((what, error),)),) = errors(lake, "odd").items()
     assert (snapshot_id, what) == (IDS[1], "lag")
-    assert error.startswith("[ARITHMETIC_OVERFLOW")
+    assert error.startswith("Out of Range Error: Overflow in subtraction of INT64")
 
 
 def errors(lake: Lake, cluster: str) -> dict[int, list[tuple[str, str]]]:

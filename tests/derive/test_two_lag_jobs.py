@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
-from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, histograms
+from pipeline.derive import lag as derive_lag
 from pipeline.derive import log_index as index
 from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.tables import COMMITTED_OFFSETS, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.rows import frame
 
 T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -112,7 +112,7 @@ def test_a_job_starts_again_if_another_has_written_the_index_meanwhile(
         land(lake, IDS[6:])
 
     # It has determined what is due, and now reads bronze.
-    monkeypatch.setattr(derive, "moved_topics", once(other, derive.moved_topics))
+    monkeypatch.setattr(derive_lag, "moved_topics", once(other, derive_lag.moved_topics))
     assert compute_cluster(lake, "c", lambda: T0) == 2
     assert "another job has written the log index meanwhile" in caplog.text
     assert through(lake) == IDS[7]
@@ -200,6 +200,6 @@ def test_a_late_snapshot_in_a_batch_with_a_new_one_uses_the_index(lake: Lake) ->
     land(lake, [IDS[0], IDS[2], IDS[3]])
     compute_cluster(lake, "c", lambda: T0)
     land(lake, [IDS[1], IDS[4]])
-    lake.delete(derive.COMPUTED, "true")
+    lake.delete(COMPUTED, "true")
     assert compute_cluster(lake, "c", lambda: T0) == 5
     assert [row[:3] for row in results(lake)] == [(i, 150, 1_500) for i in IDS[:5]]

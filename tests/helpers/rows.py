@@ -1,11 +1,14 @@
 """Literal rows as DataFrames: name the columns that matter; the others are NULL."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows
 from pipeline.tables import Table
 
 SNAPSHOT_DATE = date(2026, 1, 31)
@@ -26,7 +29,16 @@ def frame(spark: SparkSession, table: Table, names: str, *rows: Sequence[Any]) -
     """A DataFrame with the table's schema. `names` are the given columns, separated by blanks. The default cluster is
     `east`.
     """
+    values = _values(names, rows)
+    return spark.createDataFrame([tuple(v.get(c) for c in table.columns) for v in values], table.schema)
+
+
+def few_rows(table: Table, names: str, *rows: Sequence[Any]) -> Rows:
+    """The same rows as functions of Arrow tables take them, without Spark."""
+    return Rows(pa.Table.from_pylist(_values(names, rows), arrow_schema(table.schema)))
+
+
+def _values(names: str, rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     given = names.split()
     defaults = {"cluster": "east", "snapshot_date": SNAPSHOT_DATE}
-    values = [defaults | dict(zip(given, row, strict=True)) for row in rows]
-    return spark.createDataFrame([tuple(v.get(c) for c in table.columns) for v in values], table.schema)
+    return [defaults | dict(zip(given, row, strict=True)) for row in rows]

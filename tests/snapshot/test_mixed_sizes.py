@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
 from pipeline.snapshot import take_snapshots
-from pipeline.tables import LAG
+from pipeline.tables import COMMITTED_OFFSETS, LAG
 from tests.helpers.quiet import config
 from tests.helpers.snapshots import ALL_ROWS, clock
 
@@ -19,9 +19,13 @@ PREFIX = "mixed"
 def test_a_large_cluster_does_not_take_the_quick_way_from_a_small_one(
     lake: Lake, spark: SparkSession, servers: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here, a cluster with all rows of the quiet cluster counts as large; the small one has one group of two."""
+    """Here, a cluster with all rows of the quiet cluster counts as large, and so do its commits alone.
+
+    The small cluster has one group of two.
+    """
     for module in ("few_rows", "lake_tables"):
         monkeypatch.setattr(f"pipeline.lake.{module}.MANY_ROWS", sum(ALL_ROWS.values()))
+    monkeypatch.setattr("pipeline.lake.driver_tables.MANY_ROWS", ALL_ROWS[COMMITTED_OFFSETS.name])
     settings = config(folder, PREFIX, {"large": servers, "small": servers})
     small = settings.clusters["small"]
     one_group = small.groups.model_copy(update={"allow": (f"^{PREFIX}-audit$",)})

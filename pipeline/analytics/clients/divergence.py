@@ -156,7 +156,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     by_topic = rows.groupBy(*MEMBER_AT, "topic").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(whole_sum(counted_lag(F.col(name))).alias(f"sum_{name}") for name in _LAGS),
+        *(whole_sum(F.expr(counted_lag(name))).alias(f"sum_{name}") for name in _LAGS),
         *(whole_sum(F.col(name)).alias(f"sum_{name}") for name in ("fetched_offset", "buffered_bytes")),
         F.max("noise").alias("noise"),
         F.max(F.when(F.col("noise").isNotNull(), F.col("app_lag"))).alias("judged_lag"),
@@ -181,7 +181,7 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
 
 
 def _mean_record_bytes() -> Column:
-    unread_bytes, unread = (F.try_sum(counted_lag(F.col(name))) for name in ("consumer_lag_bytes", "consumer_lag"))
+    unread_bytes, unread = (F.try_sum(F.expr(counted_lag(name))) for name in ("consumer_lag_bytes", "consumer_lag"))
     return unread_bytes / F.nullif(unread, F.lit(0))
 
 

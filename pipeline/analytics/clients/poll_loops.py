@@ -124,7 +124,7 @@ def _with_behind(rows: DataFrame) -> DataFrame:
     # What was written since the previous snapshot, plus what is written while a fetch waits.
     interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
     allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
-    unread = F.when(F.col("grown").isNotNull(), counted_lag(F.col("unread")))
+    unread = F.when(F.col("grown").isNotNull(), F.expr(counted_lag("unread")))
     falls_behind = F.try_sum("moved").over(_of_process()) < F.try_sum("grown").over(_of_process())
     has_too_much = F.try_sum(unread).over(_of_process()) > F.sum(allowed).over(_of_process())
     hardly_asks = F.coalesce(~_is_asking(), F.lit(False))

@@ -103,7 +103,7 @@ def _slow(polls: DataFrame) -> DataFrame:
             F.some(F.col("moved") > 0).alias("moves"),
             F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
             F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum(counted_lag(F.col("unread"))).alias("unread"),
+            F.try_sum(F.expr(counted_lag("unread"))).alias("unread"),
             F.collect_set("host").alias("hosts"),
         )
     )
@@ -122,7 +122,7 @@ def _paused_partitions(polls: DataFrame) -> DataFrame:
         .groupBy(*MEMBER_AT, "topic")
         .agg(
             F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum(counted_lag(F.col("unread"))).alias("unread"),
+            F.try_sum(F.expr(counted_lag("unread"))).alias("unread"),
             _named(F.collect_set("host")).alias("hosts"),
         )
     )

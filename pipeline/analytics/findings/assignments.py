@@ -54,7 +54,7 @@ def _members(rows: DataFrame, lag: DataFrame) -> DataFrame:
         F.count("error").alias("errors"),
         F.count("topic").alias("partitions"),
     )
-    lags = lag.groupBy(*GROUP_AT, "member_id").agg(F.try_sum(counted_lag(F.col("consumer_lag"))).alias("lag"))
+    lags = lag.groupBy(*GROUP_AT, "member_id").agg(F.try_sum(F.expr(counted_lag("consumer_lag"))).alias("lag"))
     return members.join(lags, [*GROUP_AT, "member_id"], how="left")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.lag.ladder import has_unread
+from pipeline.analytics.lag.ladder import HAS_UNREAD
 from pipeline.analytics.series import read_ms
 from pipeline.common.epoch import HOUR_MS
 
@@ -35,7 +35,7 @@ def commit_expires_in_ms(within_ms: int) -> Column:
     )
     rest_ms = F.when(_is_classic() | (first_ms < -OVERDUE_MS), last_ms).otherwise(first_ms)
     is_near = (rest_ms <= within_ms) & (_is_classic() | (rest_ms >= -OVERDUE_MS))
-    return F.when(~F.col("has_members") & left_ms.isNotNull() & has_unread() & is_near, rest_ms)
+    return F.when(~F.col("has_members") & left_ms.isNotNull() & F.expr(HAS_UNREAD) & is_near, rest_ms)
 
 
 def group_expires_in_ms(within_ms: int) -> Column:

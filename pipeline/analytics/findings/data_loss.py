@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.findings.commits_expire import commit_expires_in_ms
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION_AT, READER
-from pipeline.analytics.lag.ladder import has_unread, read_up_to
+from pipeline.analytics.lag.ladder import HAS_UNREAD, READ_UP_TO
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 
@@ -65,8 +65,8 @@ def with_time_left(
 def _is_unread() -> Column:
     """Whether the next record to read still exists, in the log that the commit belongs to. A marker is not a record."""
     is_same_log = F.col("offset_status").isin("ok", "deleted_uncommitted")
-    is_behind = F.coalesce(has_unread(), F.lit(True)) & (read_up_to() < F.col("high_watermark"))
-    return is_same_log & is_behind & (read_up_to() >= F.col("log_start_offset"))
+    is_behind = F.coalesce(F.expr(HAS_UNREAD), F.lit(True)) & (F.expr(READ_UP_TO) < F.col("high_watermark"))
+    return is_same_log & is_behind & (F.expr(READ_UP_TO) >= F.col("log_start_offset"))
 
 
 def _by_age() -> Column:

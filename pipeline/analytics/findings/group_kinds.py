@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.analytics.lag.ladder import deleted_unread_offsets
+from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS
 from pipeline.analytics.status.rules import FALLING_BEHIND, OK, WAITS
 from pipeline.config.status import StatusConfig
 from pipeline.tables import DATA_LOSS
@@ -44,7 +44,7 @@ def _has_lost_records(settings: StatusConfig) -> Column:
     was read later than the commit, a group that keeps up may have read on in between; Kafka Streams then deletes what
     it has read.
     """
-    may_be_marker = (deleted_unread_offsets() <= settings.markers) & (
+    may_be_marker = (F.expr(DELETED_UNREAD_OFFSETS) <= settings.markers) & (
         F.col("log_start_offset") >= F.col("high_watermark")
     )
     keeps_up = F.col("status").eqNullSafe(OK) & F.col("has_members")

@@ -19,7 +19,7 @@ from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.problem import problem, some
 from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
-from pipeline.analytics.lag.ladder import counted_lag, deleted_unread_offsets, has_unread
+from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, HAS_UNREAD, counted_lag
 from pipeline.analytics.series import read_ms
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
 from pipeline.common.finding_kinds import SHARED
@@ -109,7 +109,7 @@ def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) ->
     starts = earlier.select(*PARTITION, F.col("snapshot_id").alias("then_id"), "log_start_offset")
     then = starts.groupBy(*PARTITION, "then_id").agg(F.min("log_start_offset").alias("start_then"))
     is_well = F.col("status").isin(OK, NOT_COMMITTED) & F.col("offset_status").isin("ok", "no_commit")
-    has_read_all = F.col("offset_status").eqNullSafe("no_commit") | ~has_unread()
+    has_read_all = F.col("offset_status").eqNullSafe("no_commit") | ~F.expr(HAS_UNREAD)
     has_moved = F.coalesce(F.col("log_start_offset") > F.col("start_then"), F.lit(False))
     return (
         rows.withColumn("then_id", compared_with(before))
@@ -123,7 +123,7 @@ def _sums() -> list[Column]:
     """What all partitions of a problem show together."""
     unread = F.coalesce("consumer_lag", F.lit(-1))
     readable = F.col("high_watermark") - F.col("log_start_offset")
-    existing = F.when(F.col("consumer_lag").isNotNull(), F.least(counted_lag(F.col("consumer_lag")), readable))
+    existing = F.when(F.col("consumer_lag").isNotNull(), F.least(F.expr(counted_lag("consumer_lag")), readable))
     rank = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
     place = F.struct("topic", "partition", F.unix_millis("since").alias("since_ms"))
     return [
@@ -136,12 +136,12 @@ def _sums() -> list[Column]:
         F.min(F.unix_millis("since")).alias("since_ms"),
         F.max(F.unix_millis("since")).alias("latest_ms"),
         F.max(read_ms()).alias("at_ms"),
-        F.try_sum(counted_lag(F.col("consumer_lag"))).alias("consumer_lag"),
-        F.try_sum(counted_lag(F.col("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
+        F.try_sum(F.expr(counted_lag("consumer_lag"))).alias("consumer_lag"),
+        F.try_sum(F.expr(counted_lag("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
         F.try_sum("bytes_error").alias("bytes_error"),
         F.try_sum(existing).alias("existing"),
         F.max("consumer_age_ms").alias("consumer_age_ms"),
-        F.try_sum(deleted_unread_offsets()).alias("deleted"),
+        F.try_sum(F.expr(DELETED_UNREAD_OFFSETS)).alias("deleted"),
         F.count_if(_was_cut_off()).alias("commits_cut_off"),
         F.try_sum(readable).alias("readable"),
         F.min("deleted_in_ms").alias("deleted_in_ms"),

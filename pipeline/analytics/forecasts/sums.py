@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.forecasts.memory import IN_BYTES, OF_RETENTION
 from pipeline.analytics.keys import GROUP_AT
-from pipeline.analytics.lag.ladder import counted_lag, has_unread
+from pipeline.analytics.lag.ladder import HAS_UNREAD, counted_lag
 from pipeline.analytics.series import read_ms
 
 _NAMED = [*GROUP_AT, "topic"]
@@ -51,7 +51,7 @@ _IN_RECORDS = {"log_ends": "high_watermark", "commits": "committed_offset", "con
 
 def _in_records() -> dict[str, Column]:
     """The values in records of a row of `lag`, for sums."""
-    return {name: F.col(of) for name, of in _IN_RECORDS.items()} | {"consumer_lag": counted_lag(F.col("consumer_lag"))}
+    return {name: F.col(of) for name, of in _IN_RECORDS.items()} | {"consumer_lag": F.expr(counted_lag("consumer_lag"))}
 
 
 def _in_bytes() -> dict[str, Column]:
@@ -71,7 +71,7 @@ def _of_retention(is_counted: Column) -> dict[str, Column]:
 
     A partition with unread records comes before one without. NULL if this is not known for all that have unread ones.
     """
-    is_unread = has_unread()
+    is_unread = F.expr(HAS_UNREAD)
     is_in_log = F.coalesce(F.col("committed_offset") >= F.col("log_start_offset"), F.lit(False))
     is_known = F.col("headroom_ms").isNotNull() & F.col("consumer_age_ms").isNotNull() & is_in_log
     is_known &= ~F.col("time_method").eqNullSafe("arrival")

@@ -1,16 +1,13 @@
 """Lag in bytes and in milliseconds: the distance between two rungs on the ruler of their partition.
 
 A rung is an offset with its READING: its position and time. Lags keep their sign, and are NULL if a rung is not known
-or the ruler does not reach it.
+or the ruler does not reach it. Expressions are SQL text for DuckDB, on the columns that `rung_readings` adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 BYTE_LAGS: dict[str, tuple[str, str]] = {
     "consumer_lag_bytes": ("unread", "high_watermark"),
@@ -30,123 +27,136 @@ TIME_LAGS: dict[str, tuple[str, str]] = {
 
 
 class Rung(NamedTuple):
-    """An offset, and its READING."""
+    """The column of an offset, and the name before each column of its READING: `<reading>_position_bytes` and so on."""
 
-    offset: Column
-    reading: Column
+    offset: str
+    reading: str
+
+    def at(self, name: str) -> str:
+        """The column of one value of the READING."""
+        return f"{self.reading}_{name}"
 
 
-def bytes_between(lower: Rung, upper: Rung) -> Column:
+RUNGS = {
+    "log_start": Rung("log_start_offset", "log_start"),
+    "high_watermark": Rung("high_watermark", "high_watermark"),
+    "log_end": Rung("log_end_offset", "log_end"),
+    "committed": Rung("valid_offset", "committed"),
+    "consumed": Rung("consumed_offset", "consumed"),
+    "fetched": Rung("fetched_offset", "fetched"),
+    "unread": Rung("unread_offset", "unread"),
+    "earlier": Rung("earlier_readable_offset", "earlier_readable"),
+    "kip532": Rung("kip532_offset", "kip532"),
+}
+"""The rungs between which distances are measured. `unread` and `earlier` are the commit and the earlier commit, but log
+start if the records in between are deleted, because they cannot be read any more."""
+
+
+def bytes_between(lower: Rung, upper: Rung) -> str:
     """The bytes of the batches from one rung to the other."""
-    span = upper.reading["position_bytes"] - lower.reading["position_bytes"]
-    return F.when(lower.offset == upper.offset, 0).otherwise(span)
+    span = f"{upper.at('position_bytes')} - {lower.at('position_bytes')}"
+    return f"CASE WHEN {lower.offset} = {upper.offset} THEN 0 ELSE {span} END"
 
 
-def bytes_error(lower: Rung, upper: Rung) -> Column:
+def bytes_error(lower: Rung, upper: Rung) -> str:
     """The error of `bytes_between`."""
-    low, high = lower.reading, upper.reading
-    errors = low["position_error_bytes"] + high["position_error_bytes"] + drift(lower, upper)
-    return F.when(lower.offset == upper.offset, 0).otherwise(errors)
+    errors = f"{lower.at('position_error_bytes')} + {upper.at('position_error_bytes')} + {drift(lower, upper)}"
+    return f"CASE WHEN {lower.offset} = {upper.offset} THEN 0 ELSE {errors} END"
 
 
-def drift(lower: Rung, upper: Rung) -> Column:
+def drift(lower: Rung, upper: Rung) -> str:
     """The part of the error of `bytes_between` that comes from estimated growth between the two rungs."""
-    between = upper.reading["drift_after_bytes"] - lower.reading["drift_before_bytes"]
-    return F.greatest(between, F.lit(0).cast("bigint"))
+    return f"greatest({upper.at('drift_after_bytes')} - {lower.at('drift_before_bytes')}, 0)"
 
 
-def bytes_method(lower: Rung, upper: Rung) -> Column:
+def bytes_method(lower: Rung, upper: Rung) -> str:
     """How the bytes were determined.
 
     `exact`; `interpolated`; `extrapolated` if growth between the rungs was estimated; `local_only` if the lower rung is
     below what is on the broker's disk, so that the bytes are not known.
     """
-    return (
-        F.when(lower.offset == upper.offset, "exact")
-        .when(~lower.reading["is_local"], "local_only")
-        .when(bytes_between(lower, upper).isNull(), F.lit(None).cast("string"))
-        .when(lower.reading["is_exact"] & upper.reading["is_exact"], "exact")
-        .when(drift(lower, upper) > 0, "extrapolated")
-        .otherwise("interpolated")
-    )
+    return f"""CASE
+        WHEN {lower.offset} = {upper.offset} THEN 'exact'
+        WHEN NOT {lower.at("is_local")} THEN 'local_only'
+        WHEN ({bytes_between(lower, upper)}) IS NULL THEN NULL
+        WHEN {lower.at("is_exact")} AND {upper.at("is_exact")} THEN 'exact'
+        WHEN {drift(lower, upper)} > 0 THEN 'extrapolated'
+        ELSE 'interpolated' END"""
 
 
-def ms_between(lower: Rung, upper: Rung) -> Column:
+def ms_between(lower: Rung, upper: Rung) -> str:
     """The time from the first record of the span to the last: 0 for one record, and for none."""
-    forth = upper.reading["newest_before_ms"] - lower.reading["timestamp_ms"]
-    back = upper.reading["timestamp_ms"] - lower.reading["newest_before_ms"]
-    return F.when(lower.offset == upper.offset, 0).when(lower.offset < upper.offset, forth).otherwise(back)
+    return f"""CASE
+        WHEN {lower.offset} = {upper.offset} THEN 0
+        WHEN {lower.offset} < {upper.offset} THEN {upper.at("newest_before_ms")} - {lower.at("timestamp_ms")}
+        ELSE {upper.at("timestamp_ms")} - {lower.at("newest_before_ms")} END"""
 
 
-def ms_error(lower: Rung, upper: Rung) -> Column:
+def ms_error(lower: Rung, upper: Rung) -> str:
     """The error of `ms_between`."""
-    errors = lower.reading["timestamp_error_ms"] + upper.reading["newest_before_error_ms"]
-    return F.when(lower.offset == upper.offset, 0).when(ms_between(lower, upper).isNotNull(), errors)
+    return f"""CASE
+        WHEN {lower.offset} = {upper.offset} THEN 0
+        WHEN ({ms_between(lower, upper)}) IS NOT NULL
+        THEN {lower.at("timestamp_error_ms")} + {upper.at("newest_before_error_ms")} END"""
 
 
-def time_method(lower: Rung, upper: Rung) -> Column:
+def time_method(lower: Rung, upper: Rung) -> str:
     """`exact`, `interpolated`, or `arrival` if the times are those at which snapshots saw the offsets."""
-    return (
-        F.when(lower.offset == upper.offset, "exact")
-        .when(ms_between(lower, upper).isNull(), F.lit(None).cast("string"))
-        .when(lower.reading["is_exact"] & upper.reading["is_exact"], "exact")
-        .when(lower.reading["is_arrival"] | upper.reading["is_arrival"], "arrival")
-        .otherwise("interpolated")
-    )
+    return f"""CASE
+        WHEN {lower.offset} = {upper.offset} THEN 'exact'
+        WHEN ({ms_between(lower, upper)}) IS NULL THEN NULL
+        WHEN {lower.at("is_exact")} AND {upper.at("is_exact")} THEN 'exact'
+        WHEN {lower.at("is_arrival")} OR {upper.at("is_arrival")} THEN 'arrival'
+        ELSE 'interpolated' END"""
 
 
-def age_ms(lower: Rung, upper: Rung, captured_ms: Column) -> Column:
+def age_ms(lower: Rung, upper: Rung) -> str:
     """How long ago the first unread record was written; 0 if no record is unread, as far as unread_markers shows it."""
-    records = upper.offset - lower.offset - F.coalesce("unread_markers", F.lit(0))
-    return F.when(records <= 0, 0).otherwise(captured_ms - lower.reading["timestamp_ms"])
+    records = f"{upper.offset} - {lower.offset} - coalesce(unread_markers, 0)"
+    return f"CASE WHEN {records} <= 0 THEN 0 ELSE captured_ms - {lower.at('timestamp_ms')} END"
 
 
-def _moved(
-    between: Callable[[Rung, Rung], Column], error: Callable[[Rung, Rung], Column], earlier: Rung, committed: Rung
-) -> Column:
+def _moved(between: Callable[[Rung, Rung], str], error: Callable[[Rung, Rung], str]) -> str:
     """By how much the lag may have been larger when the log end was read, because the commit was read after it.
 
     This is the distance from the earlier commit, read before the log end, to the commit, plus its error.
     """
-    more = between(earlier, committed) + error(earlier, committed)
-    return F.when(earlier.offset < committed.offset, more).otherwise(F.lit(0).cast("bigint"))
+    moved = RUNGS["earlier"], RUNGS["unread"]
+    more = f"({between(*moved)}) + ({error(*moved)})"
+    return f"CASE WHEN {moved[0].offset} < {moved[1].offset} THEN {more} ELSE 0 END"
 
 
-def unit_columns(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
-    """The columns of `lag` in bytes and ms. `rungs` are by name."""
-    consumer = rungs["unread"], rungs["high_watermark"]
-    moved = rungs["earlier"], rungs["unread"]
-    # The end that was read with a commit may lie beyond the end of the ruler. The bytes in between are estimated from
-    # the mean size of a record. If that is not known, the bytes are not known either.
-    beyond = F.ceil(F.col("beyond_records") * F.col("record_bytes"))
-    beyond_bytes = F.when(F.col("beyond_records") > 0, beyond).otherwise(0).cast("bigint")
+def unit_columns() -> dict[str, str]:
+    """The columns of `lag` in bytes and ms, on rows that have `beyond_bytes` and `captured_ms`."""
+    consumer = RUNGS["unread"], RUNGS["high_watermark"]
     return {
-        **{name: bytes_between(rungs[low], rungs[high]) for name, (low, high) in BYTE_LAGS.items()},
-        **{name: ms_between(rungs[low], rungs[high]) for name, (low, high) in TIME_LAGS.items()},
-        "consumer_lag_bytes": bytes_between(*consumer) + beyond_bytes,
-        "consumer_age_ms": age_ms(*consumer, captured_ms),
-        "bytes_method": F.when(beyond_bytes.isNotNull(), bytes_method(*consumer)),
-        "bytes_error": bytes_error(*consumer) + _moved(bytes_between, bytes_error, *moved) + beyond_bytes,
-        **_position(F.col("high_watermark_on_ruler"), beyond_bytes),
+        **{name: bytes_between(RUNGS[low], RUNGS[high]) for name, (low, high) in BYTE_LAGS.items()},
+        **{name: ms_between(RUNGS[low], RUNGS[high]) for name, (low, high) in TIME_LAGS.items()},
+        "consumer_lag_bytes": f"({bytes_between(*consumer)}) + beyond_bytes",
+        "consumer_age_ms": age_ms(*consumer),
+        "bytes_method": f"CASE WHEN beyond_bytes IS NOT NULL THEN {bytes_method(*consumer)} END",
+        "bytes_error": f"({bytes_error(*consumer)}) + ({_moved(bytes_between, bytes_error)}) + beyond_bytes",
+        # The ruler of a compacted log counts from another start each time.
+        "high_watermark_bytes": "CASE WHEN NOT is_compacted THEN end_on_ruler_position_bytes + beyond_bytes END",
+        "high_watermark_error_bytes": "CASE WHEN NOT is_compacted THEN end_on_ruler_drift_after_bytes END",
         "time_method": time_method(*consumer),
-        "time_error_ms": ms_error(*consumer) + _moved(ms_between, ms_error, *moved) + F.col("beyond_ms"),
+        "time_error_ms": f"({ms_error(*consumer)}) + ({_moved(ms_between, ms_error)}) + beyond_ms",
     }
 
 
-def _position(end: Column, beyond_bytes: Column) -> dict[str, Column]:
-    """Where the high watermark is on the ruler. The ruler of a compacted log counts from another start each time."""
-    counts_on = ~F.col("is_compacted")
-    return {
-        "high_watermark_bytes": F.when(counts_on, end["position_bytes"] + beyond_bytes),
-        "high_watermark_error_bytes": F.when(counts_on, end["drift_after_bytes"]),
-    }
+BEYOND_BYTES = (
+    """CASE WHEN beyond_records > 0 THEN try_cast(ceil(beyond_records * record_bytes) AS bigint) ELSE 0 END"""
+)
+"""The bytes between the end of the ruler and the end that was read with a commit, which may lie beyond it.
+
+They are estimated from the mean size of a record. If that is not known, the bytes are not known either."""
 
 
-def reader_age(rungs: dict[str, Rung], captured_ms: Column) -> dict[str, Column]:
+def reader_age() -> dict[str, str]:
     """The age of the record that the reader fetches next, as far as it is known: KIP-532 measures from this rung."""
-    reader = rungs["kip532"]
+    reader = RUNGS["kip532"]
     return {
-        "is_tail_reader": reader.offset >= rungs["high_watermark"].offset,
-        "reader_age_ms": captured_ms - reader.reading["timestamp_ms"],
-        "reader_age_error_ms": reader.reading["timestamp_error_ms"],
+        "is_tail_reader": f"{reader.offset} >= high_watermark",
+        "reader_age_ms": f"captured_ms - {reader.at('timestamp_ms')}",
+        "reader_age_error_ms": reader.at("timestamp_error_ms"),
     }

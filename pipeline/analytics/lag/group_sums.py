@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import GROUP_AT
-from pipeline.analytics.lag.ladder import counted_lag, deleted_unread_offsets
+from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag
 from pipeline.analytics.series import mean_read_ms
 from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
 
@@ -42,15 +42,15 @@ def whole_sum(value: Column) -> Column:
 
 def _records() -> list[Column]:
     """The sums over the partitions of a group in records."""
-    unread = F.when(is_loss(), deleted_unread_offsets())
+    unread = F.when(is_loss(), F.expr(DELETED_UNREAD_OFFSETS))
     return [
         F.count("partition").alias("partitions"),
         F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-        F.try_sum(counted_lag(F.col("consumer_lag"))).alias("consumer_lag"),
+        F.try_sum(F.expr(counted_lag("consumer_lag"))).alias("consumer_lag"),
         F.max("consumer_lag").alias("max_consumer_lag"),
-        F.try_sum(counted_lag(F.col("consumer_lag_stable"))).alias("consumer_lag_stable"),
+        F.try_sum(F.expr(counted_lag("consumer_lag_stable"))).alias("consumer_lag_stable"),
         F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
-        F.try_sum(counted_lag(F.col("transaction_lag"))).alias("transaction_lag"),
+        F.try_sum(F.expr(counted_lag("transaction_lag"))).alias("transaction_lag"),
         F.min("headroom").alias("min_headroom"),
         F.try_sum(unread).alias("unread_offsets"),
         _most_not_committed().alias("not_committed_offsets"),
@@ -73,7 +73,7 @@ def _members() -> list[Column]:
 def _bytes_and_time() -> list[Column]:
     """The lag of a group in bytes and time, and its age."""
     return [
-        F.try_sum(counted_lag(F.col("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
+        F.try_sum(F.expr(counted_lag("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
         F.try_sum("bytes_error").alias("bytes_error"),
         _lacking("consumer_lag_bytes").alias("bytes_unknown"),
         F.max("consumer_lag_ms").alias("consumer_lag_ms"),

@@ -6,12 +6,12 @@ Rungs move while they are read. So the lower rung of three lags is read after th
 `last_stable_offset` after `high_watermark`, and `high_watermark` once more after `log_end_offset`. Such a lag is 0 if
 the lower rung has caught up with the upper one. Otherwise the true lag is at least this distance; the error is by how
 much it can have been larger.
+
+An expression here is SQL text that DuckDB and Spark both understand, with the same result: overflow is an error, and
+`least` and `greatest` pass over NULL. Its columns are those of a row of readers, see `lag.readers`.
 """
 
 from __future__ import annotations
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 LAGS: dict[str, tuple[str, str]] = {
     "consumer_lag": ("committed_offset", "high_watermark"),
@@ -27,134 +27,101 @@ LAGS: dict[str, tuple[str, str]] = {
 """The lags in offsets, each with the rung that it starts from and the rung that it ends at."""
 
 
-def lags() -> dict[str, Column]:
-    """The columns of LAGS and their errors, for a frame that has the rungs.
+HAS_UNREAD = "consumer_lag > coalesce(unread_markers, 0)"
+"""Whether a record may be unread, for a row of `lag`: not if all of its lag is known to be transaction markers."""
+READ_UP_TO = "greatest(committed_offset, consumed_offset)"
+"""The offset up to which the group has certainly read: the greater of its commit and a client's consumed offset.
+
+NULL if neither is known.
+"""
+DELETED_UNREAD_OFFSETS = f"log_start_offset - {READ_UP_TO}"
+"""How many offsets from READ_UP_TO to log start were deleted; 0 or less if none were."""
+
+
+def lags() -> dict[str, str]:
+    """The columns of LAGS and their errors, for rows that have the rungs.
 
     The true lag is at least the value, and at most the value and its error.
     """
-    distances = {name: F.col(upper) - F.col(lower) for name, (lower, upper) in LAGS.items()}
-    caught_up = F.lit(0).cast("bigint")
+    distances = {name: f"{upper} - {lower}" for name, (lower, upper) in LAGS.items()}
     # If the high watermark was not read again, it is not known whether it has moved.
-    after = F.coalesce("log_after", "log_high_watermark")
-    unreplicated = F.col("log_end") - after
+    unreplicated = "log_end - coalesce(log_after, log_high_watermark)"
     unstable = distances["transaction_lag"]
     return distances | {
         **{
-            name: F.when(has_overtaken_older(LAGS[name][1]), caught_up).otherwise(distances[name])
+            name: f"CASE WHEN {has_overtaken_older(LAGS[name][1])} THEN 0 ELSE {distances[name]} END"
             for name in ("consumer_lag", "consumer_lag_stable")
         },
-        "consumer_lag_error": consumer_lag_error(),
-        "replication_lag": F.when(unreplicated < 0, caught_up).otherwise(unreplicated),
-        "replication_lag_error": F.when(unreplicated > 0, F.col("log_after") - F.col("log_high_watermark")).when(
-            unreplicated <= 0, caught_up
-        ),
-        "transaction_lag_error": F.when(unstable > 0, F.col("high_watermark_after") - F.col("high_watermark")).when(
-            unstable <= 0, caught_up
-        ),
+        "consumer_lag_error": counted_lag("least(committed_offset, high_watermark) - earlier_offset"),
+        "replication_lag": counted_lag(unreplicated),
+        "replication_lag_error": _growth_if_behind(unreplicated, "log_after - log_high_watermark"),
+        "transaction_lag_error": _growth_if_behind(unstable, "high_watermark_after - high_watermark"),
     }
 
 
-def counted_lag(lag: Column) -> Column:
+def _growth_if_behind(lag: str, growth: str) -> str:
+    """The error of a lag whose upper rung was read first, and has grown since then; 0 if there is no lag."""
+    return f"CASE WHEN {lag} > 0 THEN {growth} WHEN {lag} <= 0 THEN 0 END"
+
+
+def counted_lag(lag: str) -> str:
     """A lag as a part of a sum: 0 if it is negative; NULL if it is not known.
 
     A commit beyond the end of one partition takes nothing away from what is unread in the others. One admin client that
     committed 2^63 − 1 in a single partition made the sum of its group −9.2 × 10^18.
     """
-    return F.when(lag < 0, F.lit(0).cast("bigint")).otherwise(lag)
+    return f"CASE WHEN {lag} < 0 THEN 0 ELSE {lag} END"
 
 
-def has_overtaken(end: str) -> Column:
+def has_overtaken(end: str) -> str:
     """Whether the group has committed beyond an end of the log after that end was read, so that it is not behind.
 
     If the commit was already beyond the end before that, the log was truncated or recreated, and this is false.
     """
-    return (F.col("committed_offset") > F.col(end)) & (F.col("earlier_offset") <= F.col(end))
+    return f"(committed_offset > {end} AND earlier_offset <= {end})"
 
 
-def has_overtaken_older(end: str) -> Column:
+def has_overtaken_older(end: str) -> str:
     """`has_overtaken`; also true if no end was read with the commit, and the partition's own end is older than it."""
-    is_older = F.col("end_offset").isNull() & (F.col("captured_at") < F.col("committed_captured_at"))
-    is_later_commit = F.coalesce(is_older, F.lit(False)) & (F.col("committed_offset") > F.col(end))
-    return F.coalesce(has_overtaken(end), F.lit(False)) | is_later_commit
+    is_older = "end_offset IS NULL AND captured_at < committed_captured_at"
+    return f"(coalesce({has_overtaken(end)}, false) OR (coalesce({is_older}, false) AND committed_offset > {end}))"
 
 
-def consumer_lag_error() -> Column:
-    """How far the group's commit moved while the end was read; NULL if the end was not read with the commit."""
-    moved = F.least("committed_offset", "high_watermark") - F.col("earlier_offset")
-    return F.when(moved < 0, 0).otherwise(moved).cast("bigint")
+HAS_NO_WATERMARK = "high_watermark IS NULL"
+"""The log's end is unknown."""
+HAS_UNKNOWN_COMMIT = "committed_error IS NOT NULL"
+"""The committed offset could not be read; whether there is one is not known."""
+HAS_NO_COMMIT = "committed_offset IS NULL"
+"""The group has committed nothing here."""
+IS_RECREATED = "committed_topic_id <> topic_id"
+"""The topic has another id than when this offset was committed, so the offset refers to a log that was deleted."""
+IS_TRUNCATED = "coalesce(is_truncated, false)"
+"""The leader epoch stored with the commit ends below it now, but did not when the same commit was seen earlier."""
+IS_DELETED = "committed_offset < log_start_offset"
+"""Records after the commit have been deleted."""
+IS_DELETED_UNREAD = f"{DELETED_UNREAD_OFFSETS} > 0"
+"""Records were deleted that the group has not read, as far as it is known."""
 
 
-def has_unread() -> Column:
-    """Whether a record may be unread, for a row of `lag`: not if all of its lag is known to be transaction markers."""
-    return F.col("consumer_lag") > F.coalesce("unread_markers", F.lit(0))
-
-
-def has_no_watermark() -> Column:
-    """The log's end is unknown."""
-    return F.col("high_watermark").isNull()
-
-
-def has_unknown_commit() -> Column:
-    """The committed offset could not be read; whether there is one is not known."""
-    return F.col("committed_error").isNotNull()
-
-
-def has_no_commit() -> Column:
-    """The group has committed nothing here."""
-    return F.col("committed_offset").isNull()
-
-
-def is_recreated() -> Column:
-    """The topic has another id than when this offset was committed, so the offset refers to a log that was deleted."""
-    return F.col("committed_topic_id") != F.col("topic_id")
-
-
-def is_truncated() -> Column:
-    """The leader epoch stored with the commit ends below it now, but did not when the same commit was seen earlier."""
-    return F.coalesce("is_truncated", F.lit(False))
-
-
-def is_beyond_end() -> Column:
+def is_beyond_end() -> str:
     """The commit is beyond the end: the log was truncated, or was recreated without a snapshot noticing it."""
     # Redpanda does not report the log end offset.
-    is_past = F.col("committed_offset") > F.coalesce("log_end_offset", "high_watermark")
-    end = F.when(F.col("log_end_offset").isNotNull(), has_overtaken_older("log_end_offset"))
-    return is_past & ~F.coalesce(end, has_overtaken_older("high_watermark"))
+    has_log_end = f"CASE WHEN log_end_offset IS NOT NULL THEN {has_overtaken_older('log_end_offset')} END"
+    has_overtaken_end = f"coalesce({has_log_end}, {has_overtaken_older('high_watermark')})"
+    return f"committed_offset > coalesce(log_end_offset, high_watermark) AND NOT {has_overtaken_end}"
 
 
-def is_deleted() -> Column:
-    """Records after the commit have been deleted."""
-    return F.col("committed_offset") < F.col("log_start_offset")
-
-
-def read_up_to() -> Column:
-    """The offset up to which the group has certainly read: the greater of its commit and a client's consumed offset.
-
-    NULL if neither is known.
-    """
-    return F.greatest("committed_offset", "consumed_offset")
-
-
-def deleted_unread_offsets() -> Column:
-    """How many offsets from `read_up_to` to log start were deleted; 0 or less if none were."""
-    return F.col("log_start_offset") - read_up_to()
-
-
-def is_deleted_unread() -> Column:
-    """Records were deleted that the group has not read, as far as it is known."""
-    return deleted_unread_offsets() > 0
-
-
-def offset_status() -> Column:
+def offset_status() -> str:
     """The first status that holds, in order of severity; NULL if the commit is unknown."""
-    return (
-        F.when(has_no_watermark(), "no_watermark")
-        .when(has_unknown_commit(), F.lit(None).cast("string"))
-        .when(has_no_commit(), "no_commit")
-        .when(is_recreated(), "recreated")
-        .when(is_beyond_end(), "beyond_end")
-        .when(is_truncated(), "truncated")
-        .when(is_deleted_unread(), "deleted_unread")
-        .when(is_deleted(), "deleted_uncommitted")
-        .otherwise("ok")
-    )
+    cases = {
+        HAS_NO_WATERMARK: "'no_watermark'",
+        HAS_UNKNOWN_COMMIT: "NULL",
+        HAS_NO_COMMIT: "'no_commit'",
+        IS_RECREATED: "'recreated'",
+        is_beyond_end(): "'beyond_end'",
+        IS_TRUNCATED: "'truncated'",
+        IS_DELETED_UNREAD: "'deleted_unread'",
+        IS_DELETED: "'deleted_uncommitted'",
+    }
+    whens = (f"WHEN {condition} THEN {status}" for condition, status in cases.items())
+    return f"CASE {' '.join(whens)} ELSE 'ok' END"

@@ -12,14 +12,22 @@ depends on the number of recreated or truncated topics, not on the number of com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.keys import PARTITION, READER, TOPIC
-from pipeline.analytics.series import read_ms, run_number
+from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER, READER_AT, TOPIC
+from pipeline.common.arrow_sql import columns_sql, epoch_ms_sql, names_sql
+
+OF_ITS_LOG = {
+    "committed_topic_id": "string",
+    "verified_epoch": "int",
+    "is_recreated": "boolean",
+    "is_truncated": "boolean",
+}
+"""The columns that `commits_of_moved_topics` adds to a commit."""
+_IS_CUT_OFF = "coalesce(epoch_end_offset < committed_offset, false)"
+_KNOWN_ID = "coalesce(committed_topic_id, topic_id)"
+"""The topic id in a row of `lag`; NULL if it was not known (before Kafka 2.8)."""
 
 
 def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: DataFrame) -> DataFrame:
@@ -28,9 +36,9 @@ def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: 
     Topics in which a commit is beyond the end of its leader epoch are included. If there are no such topics, no commit
     needs `commits_of_moved_topics`. With groups that use Sarama (see above), there may always be some.
     """
-    cut_off = committed_offsets.where(_is_cut_off()).select(*TOPIC).distinct()
+    cut_off = committed_offsets.where(F.expr(_IS_CUT_OFF)).select(*TOPIC).distinct()
     seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id", F.lit(True).alias("is_listed"))
-    known = previous.select(*TOPIC, _known_id().alias("topic_id"), F.lit(False).alias("is_listed"))
+    known = previous.select(*TOPIC, F.expr(_KNOWN_ID).alias("topic_id"), F.lit(False).alias("is_listed"))
     ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*TOPIC, "topic_id")
     # NULL counts as one of several ids; a topic that has only NULL is not included.
     topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*TOPIC)
@@ -39,90 +47,103 @@ def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: 
     return moved.unionByName(cut_off)
 
 
-def commits_of_moved_topics(
-    committed_offsets: DataFrame,
-    watermarks: DataFrame,
-    previous: DataFrame,
-    reach: Mapping[int, int] = MappingProxyType({}),
-) -> DataFrame:
-    """Which log the commits in `moved_topics` belong to. In all other topics, commits belong to the current topic id.
+def commits_of_moved_topics() -> str:
+    """The query for which log the commits in moved topics belong to. In others, they belong to the current topic id.
 
-    A row for each reader and snapshot: READER, snapshot_id, committed_topic_id and verified_epoch (as in LAG), and
-    is_recreated and is_truncated, which say that the commit belongs to another log than the current one. `previous` are
-    rows of `lag` of earlier snapshots. `reach` maps a snapshot to the newest complete one before it: if no snapshot
-    since then had the commit, it is a new one, even at the same offset.
+    It reads `commits`, `watermarks` and `previous`, rows of `lag` of earlier snapshots, all of the same partitions.
+    `reach` (snapshot_id, since) has for each snapshot the newest complete one before it: if no snapshot since then had
+    the commit, it is a new one, even at the same offset.
+
+    A row for each reader and snapshot: READER_AT, committed_topic_id and verified_epoch (as in LAG), and is_recreated
+    and is_truncated, which say that the commit belongs to another log than the current one.
     """
-    moved = F.broadcast(moved_topics(committed_offsets, watermarks, previous))
-    ids = watermarks.select(*PARTITION, "snapshot_id", "topic_id", F.col("leader_epoch").alias("log_epoch"))
-    now = committed_offsets.join(moved, TOPIC, how="left_semi").join(ids, [*PARTITION, "snapshot_id"], how="left")
-    earlier = previous.join(moved, TOPIC, how="left_semi").withColumn("topic_id", _known_id())
-    columns = [*READER, "snapshot_id", "committed_offset", "topic_id"]
-    stored = now.select(
-        *columns,
-        read_ms().alias("read_ms"),
-        "leader_epoch",
-        _is_cut_off().alias("is_cut_off"),
-        verified_epoch("leader_epoch", "log_epoch").alias("verified_epoch"),
-        F.lit(True).alias("is_now"),
-    )
-    read = read_ms("committed_captured_at").alias("read_ms")
-    known = earlier.select(*columns, read, "verified_epoch", F.lit(False).alias("is_now"))
-    rows = _with_first_seen(stored.unionByName(known, allowMissingColumns=True), reach)
-    was_within = F.coalesce(F.col("verified_epoch") == F.col("leader_epoch"), F.lit(False))
-    return rows.where("is_now").select(
-        *READER,
-        "snapshot_id",
-        "committed_topic_id",
-        "verified_epoch",
-        (F.col("committed_topic_id") != F.col("topic_id")).alias("is_recreated"),
-        (F.col("is_cut_off") & was_within).alias("is_truncated"),
-    )
+    now = {
+        "committed_offset": "committed_offset",
+        "topic_id": "topic_id",
+        "read_ms": f"coalesce({epoch_ms_sql('commits.captured_at')}, snapshot_id)",
+        "leader_epoch": "commits.leader_epoch",
+        "is_cut_off": _IS_CUT_OFF,
+        "verified_epoch": verified_epoch("commits.leader_epoch", "watermarks.leader_epoch"),
+        "is_now": "true",
+    }
+    before = {
+        "committed_offset": "committed_offset",
+        "topic_id": _KNOWN_ID,
+        "read_ms": f"coalesce({epoch_ms_sql('committed_captured_at')}, snapshot_id)",
+        "leader_epoch": "NULL",
+        "is_cut_off": "false",
+        "verified_epoch": "verified_epoch",
+        "is_now": "false",
+    }
+    partition, partition_at, reader_at = (names_sql(key) for key in (PARTITION, PARTITION_AT, READER_AT))
+    return f"""
+        WITH moved AS ({_MOVED_PARTITIONS}),
+        seen AS (
+            SELECT {reader_at}, {columns_sql(now)}
+            FROM commits SEMI JOIN moved USING ({partition}) LEFT JOIN watermarks USING ({partition_at})
+            UNION ALL
+            SELECT {reader_at}, {columns_sql(before)} FROM previous SEMI JOIN moved USING ({partition})
+        ),
+        {_FIRST_SEEN}
+        SELECT {reader_at}, committed_topic_id, verified_epoch, committed_topic_id <> topic_id AS is_recreated,
+            is_cut_off AND coalesce(verified_epoch = leader_epoch, false) AS is_truncated
+        FROM first_seen WHERE is_now
+    """
 
 
-def verified_epoch(committed_epoch: str, log_epoch: str) -> Column:
+def verified_epoch(committed_epoch: str, log_epoch: str) -> str:
     """The leader epoch stored with a commit, if it reaches the commit; NULL if it does not, or this is not known."""
-    is_going_on = F.col("epoch_end_offset").isNull() & (F.col(committed_epoch) == F.col(log_epoch))
-    is_within = is_going_on | (F.col("epoch_end_offset") >= F.col("committed_offset"))
-    return F.when(is_within, F.col(committed_epoch))
+    is_going_on = f"(epoch_end_offset IS NULL AND {committed_epoch} = {log_epoch})"
+    is_within = f"{is_going_on} OR epoch_end_offset >= committed_offset"
+    return f"CASE WHEN {is_within} THEN {committed_epoch} END"
 
 
-def _is_cut_off() -> Column:
-    return F.coalesce(F.col("epoch_end_offset") < F.col("committed_offset"), F.lit(False))
-
-
-def _known_id() -> Column:
-    """The topic id in a row of `lag`; NULL if it was not known (before Kafka 2.8)."""
-    return F.coalesce("committed_topic_id", "topic_id")
-
-
-def _with_first_seen(rows: DataFrame, reach: Mapping[int, int]) -> DataFrame:
-    """Adds committed_topic_id, the topic id when the commit was first read; sets verified_epoch to the newest one.
-
-    The order is that in which the commits were read, because a late snapshot may be read after its successor. If a
-    commit is unknown in between (NULL), that is not a change, unless a complete snapshot had no commit. To decide this,
-    the snapshots are taken in the order of their ids, as in `reach`.
-    """
-    order = ("read_ms", "snapshot_id")
-    series = Window.partitionBy(*READER).orderBy(*order)
-    is_known = F.col("committed_offset").isNotNull()
-    is_same = F.col("committed_offset").eqNullSafe(_last_before(series, F.when(is_known, F.col("committed_offset"))))
-    if reach:
-        by_id = Window.partitionBy(*READER).orderBy("snapshot_id")
-        known_at = _last_before(by_id, F.when(is_known, F.col("snapshot_id")))
-        since = F.element_at(F.create_map(*(F.lit(i) for pair in reach.items() for i in pair)), F.col("snapshot_id"))
-        is_same &= F.coalesce(known_at >= since, F.lit(True))
-    is_new = is_known & ~is_same
-    commit = Window.partitionBy(*READER, "commits").orderBy(*order)
-    first = F.first("topic_id", ignorenulls=True).over(commit.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    verified = F.last("verified_epoch", ignorenulls=True).over(
-        commit.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+_MOVED_PARTITIONS = f"""
+    WITH ids AS (
+        SELECT {names_sql(PARTITION)}, topic_id, true AS is_listed FROM watermarks
+        UNION ALL
+        SELECT {names_sql(PARTITION)}, {_KNOWN_ID}, false FROM previous WHERE {_KNOWN_ID} IS NOT NULL
     )
-    return (
-        rows.withColumn("is_new", is_new)
-        .withColumn("commits", run_number(F.col("is_new"), series))
-        .withColumns({"committed_topic_id": F.when(is_known, first), "verified_epoch": F.when(is_known, verified)})
+    -- NULL counts as one of several ids.
+    SELECT {names_sql(PARTITION)} FROM ids GROUP BY ALL
+    HAVING count(DISTINCT topic_id) + CAST(bool_or(topic_id IS NULL) AS int) > 1 OR NOT bool_or(is_listed)
+    UNION
+    SELECT {names_sql(PARTITION)} FROM commits WHERE {_IS_CUT_OFF}
+"""
+"""The partitions of which `moved_topics` knows something. In the others, there is nothing to find out."""
+
+_SERIES = f"PARTITION BY {names_sql(READER)} ORDER BY read_ms, snapshot_id"
+_COMMIT = f"PARTITION BY {names_sql(READER)}, commits ORDER BY read_ms, snapshot_id ROWS UNBOUNDED PRECEDING"
+_FIRST_SEEN = f"""
+    compared AS (
+        SELECT seen.*, since,
+            last_value(committed_offset IGNORE NULLS) OVER (
+                {_SERIES} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS offset_before,
+            last_value(CASE WHEN committed_offset IS NOT NULL THEN snapshot_id END IGNORE NULLS) OVER (
+                PARTITION BY {names_sql(READER)} ORDER BY snapshot_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS known_at
+        FROM seen LEFT JOIN reach USING (snapshot_id)
+    ),
+    runs AS (
+        SELECT *, sum(CAST(
+            committed_offset IS NOT NULL
+            AND NOT (committed_offset IS NOT DISTINCT FROM offset_before AND coalesce(known_at >= since, true))
+        AS int)) OVER ({_SERIES} ROWS UNBOUNDED PRECEDING) AS commits
+        FROM compared
+    ),
+    first_seen AS (
+        SELECT * REPLACE (
+            CASE WHEN committed_offset IS NOT NULL
+            THEN last_value(verified_epoch IGNORE NULLS) OVER ({_COMMIT}) END AS verified_epoch
+        ), CASE WHEN committed_offset IS NOT NULL
+            THEN first_value(topic_id IGNORE NULLS) OVER ({_COMMIT}) END AS committed_topic_id
+        FROM runs
     )
+"""
+"""Adds committed_topic_id, the topic id when the commit was first read; sets verified_epoch to the newest one.
 
-
-def _last_before(series: WindowSpec, value: Column) -> Column:
-    return F.last(value, ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
+The order is that in which the commits were read, because a late snapshot may be read after its successor. If a commit
+is unknown in between (NULL), that is not a change, unless a complete snapshot had no commit. To decide this, the
+snapshots are taken in the order of their ids, as in `reach`.
+"""

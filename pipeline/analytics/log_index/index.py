@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Mapping
+from functools import partial
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from pipeline.analytics.keys import PARTITION
+from pipeline.analytics.keys import PARTITION, PARTITION_AT, TOPIC_PARTITION
 from pipeline.analytics.log_index.polyline import TOLERANCE
 from pipeline.analytics.log_index.ruler import FUTURE_MS
-from pipeline.analytics.log_index.ruler_lookup import KNOWN, READINGS, read_rulers, what_is_known
-from pipeline.analytics.log_index.ruler_update import OBSERVATION, RULERS, SAMPLE, rulers_after
+from pipeline.analytics.log_index.ruler_lookup import READINGS, read_rulers, what_is_known
+from pipeline.analytics.log_index.ruler_update import OBSERVATION, SAMPLE, ends_of, listed, rulers_after
 from pipeline.analytics.log_index.time_search import FINEST_MS
+from pipeline.common.arrow_sql import ArrowQueries, arrow_queries, columns_sql, epoch_ms_sql, names_sql
 from pipeline.common.arrow_udf import with_arrow_column
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import DAY_MS
-from pipeline.tables import LOG_INDEX
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import LOG_INDEX, LOG_SAMPLES, WATERMARKS
+from pipeline.tables.columns import BINARY
 
 FORGOTTEN_MS = 7 * DAY_MS
 """A partition that no snapshot has seen for this long is removed from the index."""
+RULER_ROWS = WATERMARKS.some(PARTITION_AT).add("ruler", BINARY)
+"""A ruler as of a snapshot."""
+SEEN = {
+    "stored": LOG_INDEX.some((*PARTITION, "topic_id", "ruler")),
+    "watermarks": WATERMARKS.some(
+        (
+            *(*PARTITION_AT, "captured_at", "topic_id", "leader", "log_start_offset", "local_log_start_offset"),
+            *("high_watermark", "log_end_offset", "max_timestamp_ms", "max_timestamp_offset"),
+            *("log_bytes", "log_bytes_error", "cleanup_policy", "error"),
+        )
+    ),
+    "samples": LOG_SAMPLES.some((*PARTITION_AT, "asked_ms", "offset", "timestamp_ms")),
+    "late": WATERMARKS.some((*PARTITION_AT, "topic_id")),
+}
+"""What rulers are made of: those in the index, and what later snapshots have seen. `late` are watermarks of snapshots
+that the index already includes; there may be no such part."""
+_KNOWN_END = "coalesce(log_end_offset, high_watermark)"
+_IS_SEEN = f"error IS NULL AND captured_at IS NOT NULL AND log_start_offset IS NOT NULL AND {_KNOWN_END} IS NOT NULL"
+_OBSERVATION = {
+    "captured_ms": epoch_ms_sql("captured_at"),
+    "log_end_offset": _KNOWN_END,
+    "is_compacted": "coalesce(contains(cleanup_policy, 'compact'), false)",
+}
+_PARTITIONS = f"""
+    WITH named AS (
+        SELECT {names_sql(PARTITION)} FROM stored UNION SELECT {names_sql(PARTITION)} FROM watermarks WHERE {_IS_SEEN}
+    )
+    SELECT row_number() OVER () - 1 AS number, named.*, ruler
+    FROM named LEFT JOIN stored USING ({names_sql(PARTITION)}) ORDER BY number
+"""
 
 
 def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
@@ -28,20 +68,94 @@ def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, 
     that could not read a partition has no row for it. The newest snapshot that saw a partition always has a row, even
     if it is older than `asked_from`.
     """
-    carried_on = _carried_on(log_index, watermarks, log_samples, asked_from)
-    return carried_on.select(*PARTITION, F.inline("series"))
+    seen = {"stored": Rows(log_index), "watermarks": Rows(watermarks), "samples": Rows(log_samples)}
+    return rulers_of(seen, asked_from).frame(watermarks.sparkSession, RULER_ROWS)
 
 
-def _carried_on(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, asked_from: int) -> DataFrame:
-    """PARTITION, ruler (the one in the index, or NULL), series (RULERS: the ones after it)."""
-    partitions = (
-        _by_partition(_observations(watermarks, asked_from), OBSERVATION.names, "observations")
-        .join(_by_partition(log_samples, SAMPLE.names, "samples"), PARTITION, how="left")
-        .join(log_index.select(*PARTITION, "ruler"), PARTITION, how="full")
-    )
-    arguments = (F.col("ruler"), F.col("observations"), F.col("samples"))
-    carried_on = with_arrow_column(partitions, "series", rulers_after, RULERS, *arguments)
-    return carried_on.select(*PARTITION, "ruler", "series")
+def rulers_of(seen: Mapping[str, Rows], asked_from: int, buckets: int | None = None) -> Rows:
+    """The rows of `rulers` from rows of the tables that SEEN names.
+
+    Those of the part `late` are watermarks of snapshots that the index already includes: see `known_rulers`.
+    """
+    compute = partial(_rulers_in_bucket, asked_from=asked_from)
+    return bucketed(seen, SEEN, TOPIC_PARTITION, compute, RULER_ROWS, buckets)
+
+
+def index_rows(
+    log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, through_snapshot_id: int
+) -> DataFrame:
+    """The rows of LOG_INDEX after a snapshot, including partitions last seen less than FORGOTTEN_MS before."""
+    seen = {"stored": Rows(log_index), "watermarks": Rows(watermarks), "samples": Rows(log_samples)}
+    return index_after(seen, through_snapshot_id).frame(watermarks.sparkSession, LOG_INDEX.schema)
+
+
+def index_after(seen: Mapping[str, Rows], through_snapshot_id: int, buckets: int | None = None) -> Rows:
+    """The rows of `index_rows` from rows of the tables that SEEN names."""
+    compute = partial(_index_in_bucket, through_snapshot_id=through_snapshot_id)
+    return bucketed(seen, SEEN, TOPIC_PARTITION, compute, LOG_INDEX.schema, buckets)
+
+
+def _rulers_in_bucket(bucket: Bucket, asked_from: int) -> pa.Table:
+    with arrow_queries(bucket) as queries:
+        partitions, series = _carried_on(queries, asked_from)
+    made = partitions.select(PARTITION).take(np.repeat(np.arange(len(series)), np.diff(ends_of(series))))
+    for number, name in enumerate(("snapshot_id", "ruler")):
+        made = made.append_column(name, series.flatten().field(number))
+    types = arrow_schema(RULER_ROWS)
+    made = made.select(types.names).cast(types)
+    return pa.concat_tables([made, _known_in_bucket(bucket)]) if "late" in bucket else made
+
+
+def _known_in_bucket(bucket: Bucket) -> pa.Table:
+    with arrow_queries(bucket) as queries:
+        known = queries.rows(f"""
+            SELECT {names_sql(PARTITION_AT)}, ruler FROM late JOIN stored USING ({names_sql(PARTITION)})
+            WHERE late.topic_id IS NOT DISTINCT FROM stored.topic_id
+        """)
+    types = arrow_schema(RULER_ROWS)
+    return known.select(types.names).cast(types)
+
+
+def _index_in_bucket(bucket: Bucket, through_snapshot_id: int) -> pa.Table:
+    with arrow_queries(bucket) as queries:
+        partitions, series = _carried_on(queries, through_snapshot_id + 1)
+        # Nothing is asked for, so a series has only the ruler as of the newest snapshot, or is empty.
+        has_newer = series.value_lengths().to_numpy() > 0
+        newer = pa.array(np.cumsum(has_newer) - 1, mask=~has_newer)
+        rulers = pc.coalesce(series.flatten().field(1).take(newer), partitions["ruler"].combine_chunks())
+        named = partitions.select(PARTITION).append_column("ruler", rulers)
+        queries.add(rulers=named.append_column("known", what_is_known(rulers)))
+        rows = queries.rows(f"""
+            SELECT {names_sql(PARTITION)}, ruler, known.*, {through_snapshot_id}::bigint AS through_snapshot_id,
+                make_timestamptz(known.seen_ms * 1000) AS seen_at
+            FROM rulers WHERE known.seen_ms >= {through_snapshot_id - FORGOTTEN_MS}
+        """)
+    return rows.select(LOG_INDEX.columns).cast(arrow_schema(LOG_INDEX.schema))
+
+
+def _carried_on(queries: ArrowQueries, asked_from: int) -> tuple[pa.Table, pa.Array]:
+    """The partitions, with the `ruler` in the index or NULL; and the RULERS after it of each."""
+    partitions = queries.rows(_PARTITIONS)
+    queries.add(partitions=partitions.drop_columns(["ruler"]))
+    observation = _OBSERVATION | {"is_asked": f"snapshot_id >= {asked_from}"}
+    observed = queries.rows(f"""
+        SELECT number, {columns_sql({name: observation.get(name, f'"{name}"') for name in OBSERVATION.names})}
+        FROM watermarks JOIN partitions USING ({names_sql(PARTITION)}) WHERE {_IS_SEEN}
+        ORDER BY ALL NULLS FIRST
+    """)
+    sampled = queries.rows(f"""
+        SELECT number, {names_sql(SAMPLE.names)} FROM samples JOIN partitions USING ({names_sql(PARTITION)})
+        ORDER BY ALL NULLS FIRST
+    """)
+    lists = [_listed(rows, of, len(partitions)) for rows, of in ((observed, OBSERVATION), (sampled, SAMPLE))]
+    return partitions, rulers_after(partitions["ruler"].combine_chunks(), *lists)
+
+
+def _listed(rows: pa.Table, of: StructType, count: int) -> pa.Array:
+    """The rows as a list for each of the partitions, by their number, in the order of the rows."""
+    lengths = np.bincount(rows["number"].to_numpy(), minlength=count)
+    values = rows.select(of.names).cast(arrow_schema(of)).to_struct_array().combine_chunks()
+    return listed(lengths, values)
 
 
 def known_rulers(log_index: DataFrame, watermarks: DataFrame) -> DataFrame:
@@ -50,27 +164,9 @@ def known_rulers(log_index: DataFrame, watermarks: DataFrame) -> DataFrame:
     A newer ruler also has the values of an older snapshot's offsets, within its error, unless the topic was recreated
     since. Then the snapshot's row in `watermarks` has another topic id, and there is no ruler.
     """
-    rulers = log_index.select(*PARTITION, F.col("topic_id").alias("newer_topic_id"), "ruler")
-    observed = watermarks.select(*PARTITION, "snapshot_id", "topic_id").join(rulers, PARTITION)
-    return observed.where(F.col("topic_id").eqNullSafe(F.col("newer_topic_id"))).select(
-        *PARTITION, "snapshot_id", "ruler"
-    )
-
-
-def index_rows(
-    log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, through_snapshot_id: int
-) -> DataFrame:
-    """The rows of LOG_INDEX after a snapshot, including partitions last seen less than FORGOTTEN_MS before."""
-    carried_on = _carried_on(log_index, watermarks, log_samples, asked_from=through_snapshot_id + 1)
-    rows = carried_on.select(*PARTITION, F.coalesce(F.get("series", F.lit(0))["ruler"], "ruler").alias("ruler"))
-    through = F.lit(through_snapshot_id).cast("bigint")
-    return (
-        with_arrow_column(rows, "known", what_is_known, KNOWN, F.col("ruler"))
-        .select(*PARTITION, "ruler", "known.*", through.alias("through_snapshot_id"))
-        .where(F.col("seen_ms") >= through_snapshot_id - FORGOTTEN_MS)
-        .withColumn("seen_at", F.timestamp_millis("seen_ms"))
-        .select(*LOG_INDEX.columns)
-    )
+    rows = {"stored": Rows(log_index), "late": Rows(watermarks)}
+    found = bucketed(rows, SEEN, TOPIC_PARTITION, _known_in_bucket, RULER_ROWS)
+    return found.frame(watermarks.sparkSession, RULER_ROWS)
 
 
 def wanted_times(
@@ -175,21 +271,3 @@ def known_end() -> Column:
 def with_readings_at(rows: DataFrame, name: str, offsets: Column) -> DataFrame:
     """Adds column `name`: an array of READING, the row's `ruler` read at each of `offsets`."""
     return with_arrow_column(rows, name, read_rulers, READINGS, F.col("ruler"), offsets)
-
-
-def _observations(watermarks: DataFrame, asked_from: int) -> DataFrame:
-    seen: dict[str, Column] = {
-        "is_asked": F.col("snapshot_id") >= asked_from,
-        "captured_ms": F.unix_millis("captured_at"),
-        "is_compacted": F.coalesce(F.col("cleanup_policy").contains("compact"), F.lit(False)),
-        "log_end_offset": known_end(),
-    }
-    needed = (F.col("captured_at"), F.col("log_start_offset"), known_end())
-    is_seen = reduce(Column.__and__, (column.isNotNull() for column in needed), F.col("error").isNull())
-    return watermarks.where(is_seen).select(
-        *PARTITION, *(seen.get(name, F.col(name)).alias(name) for name in OBSERVATION.names)
-    )
-
-
-def _by_partition(rows: DataFrame, names: list[str], alias: str) -> DataFrame:
-    return rows.groupBy(*PARTITION).agg(F.sort_array(F.collect_list(F.struct(*names))).alias(alias))

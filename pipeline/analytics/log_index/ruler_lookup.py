@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -116,12 +115,13 @@ def read_rulers(values: pa.Array, offsets: pa.Array) -> pa.Array:
     is_asked = asked.is_valid().to_numpy(zero_copy_only=False)
     where = np.repeat(np.arange(len(lengths)), lengths)[is_asked]
     at = asked.drop_null().to_numpy()
-    known = pa.StructArray.from_arrays(_read(Rulers(values), where, at), names=READING.names)
+    known = pa.StructArray.from_arrays(readings_at(Rulers(values), where, at).columns, names=READING.names)
     number = pa.array(np.cumsum(is_asked) - 1, mask=~is_asked)
     return listed(lengths, known.take(number))
 
 
-def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
+def readings_at(rulers: Rulers, where: Longs, at: Longs) -> pa.RecordBatch:
+    """The READING for each pair of a ruler (its number) and an offset."""
     bytes_at = Line(rulers, "position_bytes").at(where, at)
     clocks = [Line(rulers, name) for name in ("timestamp_ms", "arrival_ms")]
     before = [line.at(where, at) for line in clocks]
@@ -139,7 +139,8 @@ def _read(rulers: Rulers, where: Longs, at: Longs) -> Sequence[pa.Array]:
     longs = [(v, has_bytes) for v in (bytes_at.value, bytes_at.error, *bytes_at.drift)]
     longs += [(record_ms, has_record), (record_error, has_record), (before_ms, has_before), (before_error, has_before)]
     flags = [(is_arrival & ~up_to[0].is_known, has_record), (is_local, is_in_log), (~has_ruler, has_ruler)]
-    return [pa.array(v, mask=~known) for v, known in longs] + [pa.array(v, mask=~known) for v, known in flags]
+    columns = [pa.array(values, mask=~known) for values, known in (*longs, *flags)]
+    return pa.RecordBatch.from_arrays(columns, names=READING.names)
 
 
 def first_known(first: Values, second: Values) -> tuple[Longs, Longs, Flags]:

@@ -7,37 +7,26 @@ bring back, and the memory of other programs, are not counted. Bytes are those o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
 
+from pipeline.analytics.arrow_series import series_numbers
 from pipeline.analytics.histograms.quantiles import BROKER_WINDOW, of_brokers, quantiles
-from pipeline.analytics.keys import BROKER_AT, PARTITION_AT, SNAPSHOT
-from pipeline.analytics.log_index.ruler_storage import Rulers
+from pipeline.analytics.keys import BROKER_AT, PARTITION_AT, SNAPSHOT, TOPIC_PARTITION
+from pipeline.analytics.log_index.ruler_storage import Longs, Rulers
 from pipeline.analytics.log_index.ruler_update import listed
-from pipeline.analytics.page_cache.write_curves import (
-    AGES_MS,
-    AGES_PER_DOUBLING,
-    FIRST_AGE_MS,
-    Curves,
-    Floats,
-    pieces,
-    summed,
-)
+from pipeline.analytics.page_cache.write_curves import AGES_MS, Curves, Floats, pieces, summed
+from pipeline.common.arrow_sql import arrow_queries, epoch_ms_sql, names_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import WATERMARKS
 
 ROUNDING = 2.0**-23
 """Twice the relative rounding error of single precision: a value is rounded when it is stored and when it is used."""
@@ -49,51 +38,82 @@ SERVED = {
     "cache_999_bytes": 0.999,
 }
 """The columns of `page_cache`, and which part of the readers a cache of that size serves."""
-_KEY = [
-    StructField("cluster", StringType()),
-    StructField("snapshot_id", LongType()),
-    StructField("broker", IntegerType()),
-]
-_KNOWN = StructField("known_ms", DoubleType())
-_PARTS = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(DoubleType())) for name in Curves._fields)])
-CURVES = StructType([*_KEY, _KNOWN, *(StructField(name, ArrayType(FloatType())) for name in ("written", "doubt"))])
-"""A curve for each broker: `written` is the bytes that it has written since each of AGES_MS, `doubt` their error.
-
-Up to the age `known_ms` the curve includes all partitions; beyond it, some logs do not reach back so far. The values
-have single precision, because the join copies a curve into every reader's row. `doubt` includes the rounding.
-"""
+PARTS_OF_CURVES = (
+    StructType()
+    .add("cluster", StringType())
+    .add("snapshot_id", LongType())
+    .add("broker", IntegerType())
+    .add("known_ms", DoubleType())
+)
+for _name in Curves._fields:
+    PARTS_OF_CURVES.add(_name, ArrayType(DoubleType()))
+"""The part of a broker's curve that some of its partitions have. Up to the age `known_ms` it includes all of these."""
 
 
-def with_reuse(readers: DataFrame, rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
+class BrokerCurves(NamedTuple):
+    """A curve for each broker in a snapshot; `numbers` has the numbers of the curves by (cluster, snapshot_id, broker).
+
+    `written` is the bytes that the broker has written since each of AGES_MS, `doubt` their error. Up to the age
+    `known_ms` the curve includes all partitions; beyond it, some logs do not reach back so far.
+    """
+
+    numbers: Mapping[tuple[str, int, int], int]
+    known_ms: Floats
+    written: Floats
+    doubt: Floats
+
+    def numbers_of(self, readers: pa.Table) -> Longs:
+        """The number of the curve for the leader of each reader; -1 if there is none."""
+        key = ("cluster", "snapshot_id", "leader")
+        _, first, of_reader = np.unique(series_numbers(readers, key), return_index=True, return_inverse=True)
+        distinct = readers.select(key).take(first)
+        keys = zip(*(distinct[name].to_pylist() for name in key), strict=True)
+        return np.array([self.numbers.get(each, -1) for each in keys], np.int64)[of_reader]
+
+
+def with_reuse(readers: pa.Table, curves: BrokerCurves) -> pa.Table:
     """Adds reuse_bytes, reuse_error_bytes and reuse_method to readers, for the broker that leads the partition.
 
     A reader has cluster, snapshot_id, leader, is_tail_reader (nothing is unread), reader_age_ms (of the record that it
     reads next) and reader_age_error_ms. reuse_bytes is what the broker has written since that record, 0 if nothing is
     unread, NULL if the record's time is not known. The method is `interpolated`, or `at_least` if the logs of some
-    partitions do not reach back so far. `rulers` have PARTITION_AT and ruler, `watermarks` have the replicas; both are
-    of the same snapshots. The error does not include what was written while the snapshot was taken.
+    partitions do not reach back so far. The error does not include what was written while the snapshot was taken.
     """
-    curves = F.broadcast(broker_curves(rulers, watermarks).withColumnRenamed("broker", "leader"))
+    is_tail = np.asarray(readers["is_tail_reader"].fill_null(False))
+    has_age = readers["reader_age_ms"].is_valid().to_numpy()
+    age_ms, error_ms = (np.asarray(readers[name].fill_null(0)) for name in ("reader_age_ms", "reader_age_error_ms"))
     # If the record's timestamp is in the future, some clock is wrong by at least that much.
-    ahead = F.greatest(-F.col("reader_age_ms"), F.lit(0))
-    age, error = F.col("reader_age_ms") + ahead, F.coalesce("reader_age_error_ms", F.lit(0)) + ahead
-    value = _read(F.col("written"), age)
-    before, after = _age_index(F.greatest(age - error, F.lit(0))), _age_index(age + error) + 1
-    least = F.get("written", before) - F.get("doubt", before)
-    most = F.get("written", after) + F.get("doubt", after)
-    is_tail = F.col("is_tail_reader")
-    columns = {
-        "reuse_bytes": F.when(is_tail, 0).when(age >= 0, F.round(value)),
-        "reuse_error_bytes": F.when(is_tail, 0).when(age >= 0, F.ceil(F.greatest(value - least, most - value))),
-    }
-    reach_ms = F.least("known_ms", F.lit(float(AGES_MS[-1])))
-    method = F.when(is_tail | (age + error <= reach_ms), "interpolated").otherwise("at_least")
-    return (
-        readers.join(curves, [*SNAPSHOT, "leader"], how="left")
-        .withColumns({name: column.cast("bigint") for name, column in columns.items()})
-        .withColumn("reuse_method", F.when(F.col("reuse_bytes").isNotNull(), method))
-        .drop("known_ms", "written", "doubt")
-    )
+    ahead_ms = np.maximum(-age_ms, 0)
+    age_ms, error_ms = age_ms + ahead_ms, error_ms + ahead_ms
+    number = curves.numbers_of(readers)
+    is_read = has_age & (number >= 0) & ~is_tail
+    value, error, known_ms = np.zeros((3, len(readers)))
+    of = number[is_read]
+    value[is_read], error[is_read] = _read(curves, of, age_ms[is_read], error_ms[is_read])
+    known_ms[number >= 0] = curves.known_ms[number[number >= 0]]
+    is_within = has_age & (age_ms + error_ms <= np.minimum(known_ms, AGES_MS[-1]))
+    is_known = is_tail | is_read
+    method = pa.array(np.where(is_tail | is_within, "interpolated", "at_least"), mask=~is_known)
+    for name, values in (("reuse_bytes", np.floor(value + 0.5)), ("reuse_error_bytes", np.ceil(error))):
+        readers = readers.append_column(name, pa.array(values, pa.float64(), mask=~is_known).cast(pa.int64()))
+    return readers.append_column("reuse_method", method)
+
+
+def _read(curves: BrokerCurves, of: Longs, age_ms: Longs, error_ms: Longs) -> tuple[Floats, Floats]:
+    """The bytes that brokers have written since ages, interpolated between two of AGES_MS; and their error."""
+    at = _age_index(age_ms)
+    begin, end = curves.written[of, at], curves.written[of, at + 1]
+    share = np.clip((age_ms - AGES_MS[at]) / (AGES_MS[at + 1] - AGES_MS[at]), 0, 1)
+    value = begin + (end - begin) * share
+    before, after = _age_index(np.maximum(age_ms - error_ms, 0)), _age_index(age_ms + error_ms) + 1
+    least = curves.written[of, before] - curves.doubt[of, before]
+    most = curves.written[of, after] + curves.doubt[of, after]
+    return value, np.maximum(value - least, most - value)
+
+
+def _age_index(age_ms: Longs) -> Longs:
+    """The index in AGES_MS of the last age that is not greater than `age_ms`; the last but one at most."""
+    return np.minimum(np.searchsorted(AGES_MS, age_ms, side="right") - 1, len(AGES_MS) - 2)
 
 
 def page_cache(histograms: DataFrame) -> DataFrame:
@@ -126,78 +146,75 @@ def page_cache(histograms: DataFrame) -> DataFrame:
     )
 
 
-def broker_curves(rulers: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """The CURVES of every broker that has a replica.
+PARTITION_CURVES = {
+    "watermarks": WATERMARKS.some((*PARTITION_AT, "captured_at", "replicas")),
+    "rulers": WATERMARKS.some(PARTITION_AT).add("ruler", BinaryType()),
+}
+"""What `partial_curves` is computed from."""
+
+
+def broker_curves(watermarks: Rows, rulers: Rows, buckets: int | None = None) -> BrokerCurves:
+    """The curves of every broker that has a replica, on the driver. The rows have the columns of PARTITION_CURVES.
 
     Ages count back from the instant at which a ruler last saw its partition. If a partition has no ruler in a snapshot,
     because it could not be read, the curve is only a lower bound. If its ruler is of another snapshot, as happens with
     a late batch, its brokers have no curve.
     """
-    replicas = watermarks.where(F.size("replicas") > 0).select(
-        *PARTITION_AT, "replicas", F.unix_millis("captured_at").alias("captured_ms")
-    )
-    parts = replicas.join(rulers, PARTITION_AT, how="left")
-    parts = parts.select(*SNAPSHOT, "replicas", "captured_ms", "ruler")
-    totals = parts.mapInArrow(_partial_curves, _PARTS).groupBy(*BROKER_AT).applyInArrow(_total, CURVES)
-    return totals.where(F.col("known_ms") >= 0)
+    parts = {"watermarks": watermarks, "rulers": rulers}
+    partial = bucketed(parts, PARTITION_CURVES, TOPIC_PARTITION, partial_curves, PARTS_OF_CURVES, buckets)
+    return total_curves(partial.collected_table())
 
 
-def _partial_curves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        rulers = Rulers(batch["ruler"])
-        made, known_ms = pieces(rulers)
-        is_there = batch["ruler"].is_valid().to_numpy(zero_copy_only=False)
-        is_of_now = rulers.seen("captured_ms") == batch["captured_ms"].to_numpy(zero_copy_only=False)
-        known_ms = np.where(is_there, np.where(is_of_now, known_ms, -1.0), 0.0)
-        # Partitions with the same replicas are summed into one curve, which is then added to each of these brokers.
-        keys = list(zip(*(batch[name].to_pylist() for name in (*SNAPSHOT, "replicas")), strict=True))
-        numbers = {key: number for number, key in enumerate(dict.fromkeys((*key[:2], *key[2]) for key in keys))}
-        of_ruler = np.array([numbers[*key[:2], *key[2]] for key in keys], np.int64)
-        curves = summed(made, of_ruler[made.ruler], len(numbers))
-        known = np.full(len(numbers), np.inf)
-        np.minimum.at(known, of_ruler, known_ms)
-        sets_of: dict[tuple[str, int, int], list[int]] = {}
-        for (cluster, snapshot_id, *brokers), number in numbers.items():
-            for broker in brokers:
-                sets_of.setdefault((cluster, snapshot_id, broker), []).append(number)
-        sums = (np.array([curve[sets].sum(axis=0) for sets in sets_of.values()]) for curve in curves)
-        known_ms = np.array([known[sets].min() for sets in sets_of.values()])
-        yield _rows(list(sets_of), known_ms, list(sums), _PARTS)
+def partial_curves(bucket: Bucket) -> pa.Table:
+    """The part of the curves of brokers that some partitions have, as PARTS_OF_CURVES."""
+    with arrow_queries(bucket) as queries:
+        rows = queries.rows(f"""
+            SELECT {names_sql(SNAPSHOT)}, replicas, {epoch_ms_sql("captured_at")} AS captured_ms, ruler
+            FROM watermarks LEFT JOIN rulers USING ({names_sql(PARTITION_AT)}) WHERE len(replicas) > 0
+        """)
+    if not len(rows):
+        return arrow_schema(PARTS_OF_CURVES).empty_table()
+    rulers = Rulers(rows["ruler"].combine_chunks())
+    made, known_ms = pieces(rulers)
+    is_of_now = rulers.seen("captured_ms") == rows["captured_ms"].fill_null(0).to_numpy()
+    known_ms = np.where(rulers.is_known, np.where(is_of_now, known_ms, -1.0), 0.0)
+    # Partitions with the same replicas are summed into one curve, which is then added to each of these brokers.
+    keys = list(zip(*(rows[name].to_pylist() for name in (*SNAPSHOT, "replicas")), strict=True))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys((*key[:2], *key[2]) for key in keys))}
+    of_ruler = np.array([numbers[*key[:2], *key[2]] for key in keys], np.int64)
+    curves = summed(made, of_ruler[made.ruler], len(numbers))
+    known = np.full(len(numbers), np.inf)
+    np.minimum.at(known, of_ruler, known_ms)
+    sets_of: dict[tuple[str, int, int], list[int]] = {}
+    for (cluster, snapshot_id, *brokers), number in numbers.items():
+        for broker in brokers:
+            sets_of.setdefault((cluster, snapshot_id, broker), []).append(number)
+    columns = [pa.array([key[place] for key in sets_of]) for place in range(len(BROKER_AT))]
+    columns.append(pa.array([known[sets].min() for sets in sets_of.values()]))
+    for curve in curves:
+        sums = np.array([curve[sets].sum(axis=0) for sets in sets_of.values()])
+        columns.append(listed([len(AGES_MS)] * len(sets_of), pa.array(sums.ravel(), pa.float64())))
+    return pa.Table.from_arrays(columns, PARTS_OF_CURVES.names).cast(arrow_schema(PARTS_OF_CURVES))
 
 
-def _total(parts: pa.Table) -> pa.Table:
-    """The sum of the partial curves of one broker."""
-    key = tuple(parts[name][0].as_py() for name in BROKER_AT)
+def total_curves(parts: pa.Table) -> BrokerCurves:
+    """The curves of brokers from their parts. The values have single precision, so that they need half of the room."""
+    of_part = series_numbers(parts, BROKER_AT)
+    distinct, first = np.unique(of_part, return_index=True)
     written, least, most = (
-        np.array(parts[name].combine_chunks().flatten()).reshape(len(parts), -1).sum(axis=0) for name in Curves._fields
+        _sums(np.asarray(parts[name].combine_chunks().flatten()).reshape(-1, len(AGES_MS)), of_part, len(distinct))
+        for name in Curves._fields
     )
     doubt = np.maximum(most - written, written - least) + ROUNDING * (most + least)
-    known_ms = np.array(parts["known_ms"]).min(keepdims=True)
-    return pa.Table.from_batches([_rows([key], known_ms, [written, doubt], CURVES)])
+    known_ms = np.full(len(distinct), np.inf)
+    np.minimum.at(known_ms, of_part, np.asarray(parts["known_ms"]))
+    keys = zip(*(parts[name].take(first).to_pylist() for name in BROKER_AT), strict=True)
+    numbers = {key: number for number, key in enumerate(keys) if known_ms[number] >= 0}
+    return BrokerCurves(numbers, known_ms, written.astype(np.float32), doubt.astype(np.float32))
 
 
-def _rows(
-    keys: list[tuple[str, int, int]], known_ms: Floats, curves: list[Floats], schema: StructType
-) -> pa.RecordBatch:
-    types = to_arrow_schema(schema)
-    columns = [pa.array(column, types.field(n).type) for n, column in enumerate(zip(*keys, strict=True))]
-    ages = [len(AGES_MS)] * len(keys)
-    values = [
-        pa.array(curve.ravel()).cast(types.field(f).type.value_type)
-        for f, curve in zip(schema.names[4:], curves, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(known_ms), *(listed(ages, v) for v in values)], schema.names)
-
-
-def _age_index(age_ms: Column) -> Column:
-    """The index in AGES_MS of the last age that is not greater than `age_ms`; the last but one at most."""
-    doublings = F.floor(F.log2(age_ms / FIRST_AGE_MS) * AGES_PER_DOUBLING) + 1
-    return F.least(F.when(age_ms < FIRST_AGE_MS, 0).otherwise(doublings), F.lit(len(AGES_MS) - 2)).cast("int")
-
-
-def _read(curve: Column, age_ms: Column) -> Column:
-    """The value of a curve at an age, interpolated between two of AGES_MS."""
-    ages, index = F.array(*map(F.lit, AGES_MS.tolist())), _age_index(age_ms)
-    begin, end = F.get(curve, index), F.get(curve, index + 1)
-    share = (age_ms - F.get(ages, index)) / (F.get(ages, index + 1) - F.get(ages, index))
-    return begin + (end - begin) * F.least(F.greatest(share, F.lit(0.0)), F.lit(1.0))
+def _sums(values: Floats, of_row: Longs, count: int) -> Floats:
+    """The sums of the rows with the same number."""
+    sums = np.zeros((count, values.shape[1]))
+    np.add.at(sums, of_row, values)
+    return sums

@@ -1,26 +1,38 @@
-"""Reuse distances in DataFrames, compared with simulated logs."""
+"""Reuse distances of readers, compared with simulated logs."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.histograms.lag_histograms import histograms
+from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.log_index.ruler import Ruler, begun, continued
 from pipeline.analytics.log_index.ruler_storage import to_bytes
-from pipeline.analytics.page_cache.reuse_distance import SERVED, page_cache, with_reuse
+from pipeline.analytics.page_cache.reuse_distance import SERVED, broker_curves, page_cache, with_reuse
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows
 from pipeline.tables import LAG, WATERMARKS
 from tests.analytics.log_index.test_ruler import MINUTE
 from tests.analytics.page_cache.test_write_curves import Remembering
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows, frame
 
 REPLICAS = {"led": [1, 2], "followed": [2, 1], "elsewhere": [2, 3]}
 RECORDS = {"led": 3, "followed": 50, "elsewhere": 700}
 """Records written per minute."""
-READERS = (
-    "cluster string, snapshot_id long, group_id string, leader int, "
-    "is_tail_reader boolean, reader_age_ms long, reader_age_error_ms long"
+READERS = pa.schema(
+    {
+        "cluster": pa.string(),
+        "snapshot_id": pa.int64(),
+        "group_id": pa.string(),
+        "leader": pa.int32(),
+        "is_tail_reader": pa.bool_(),
+        "reader_age_ms": pa.int64(),
+        "reader_age_error_ms": pa.int64(),
+    }
 )
 MINUTES = 400
 KEPT_MINUTES = 100
@@ -46,7 +58,6 @@ def written(records: int, *, is_trimmed: bool) -> tuple[Remembering, Ruler]:
 
 
 def reuse(
-    spark: SparkSession,
     logs: dict[str, tuple[Remembering, Ruler]],
     *readers: tuple[int | None, float | None],
     late_ms: int = 0,
@@ -58,20 +69,18 @@ def reuse(
     ]
     seen_ms = late_ms + max(ruler.last.captured_ms for _, ruler in logs.values())
     seen = [(1, t, 0, r, datetime.fromtimestamp(seen_ms / 1000, UTC)) for t, r in REPLICAS.items()]
-    stored = [("east", 1, topic, 0, bytearray(to_bytes(ruler))) for topic, (_, ruler) in logs.items()]
-    rows = with_reuse(
-        spark.createDataFrame(lag, READERS),
-        spark.createDataFrame(stored, "cluster string, snapshot_id long, topic string, partition int, ruler binary"),
-        frame(spark, WATERMARKS, "snapshot_id topic partition replicas captured_at", *seen),
-    )
-    return sorted(rows.collect(), key=lambda row: int(row.group_id.split("-")[1]))
+    rulers = [("east", 1, topic, 0, to_bytes(ruler)) for topic, (_, ruler) in logs.items()]
+    types = arrow_schema(RULER_ROWS)
+    stored = pa.Table.from_pylist([dict(zip(types.names, row, strict=True)) for row in rulers], types)
+    watermarks = few_rows(WATERMARKS, "snapshot_id topic partition replicas captured_at", *seen)
+    rows = pa.Table.from_pylist([dict(zip(READERS.names, row, strict=True)) for row in lag], READERS)
+    found = with_reuse(rows, broker_curves(watermarks, Rows(stored)))
+    return [SimpleNamespace(**row) for row in found.to_pylist()]
 
 
-def test_reuse_distance_is_what_the_broker_has_written_since(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
-) -> None:
+def test_reuse_distance_is_what_the_broker_has_written_since(logs: dict[str, tuple[Remembering, Ruler]]) -> None:
     readers = [(leader, age) for leader in (1, 2) for age in (1.5, 5.25, 30.75, 90.5)]
-    for (leader, age), row in zip(readers, reuse(spark, logs, *readers), strict=True):
+    for (leader, age), row in zip(readers, reuse(logs, *readers), strict=True):
         own = [logs[topic][0] for topic, replicas in REPLICAS.items() if leader in replicas]
         truth = sum(log.written_since(age * MINUTE) for log in own)
         assert truth > 0
@@ -80,44 +89,38 @@ def test_reuse_distance_is_what_the_broker_has_written_since(
         assert row.reuse_method == "interpolated"
 
 
-def test_deleted_records_make_the_distance_a_lower_bound(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
-) -> None:
-    whole, trimmed = reuse(spark, logs, (1, 200.5), (2, 200.5))
+def test_deleted_records_make_the_distance_a_lower_bound(logs: dict[str, tuple[Remembering, Ruler]]) -> None:
+    whole, trimmed = reuse(logs, (1, 200.5), (2, 200.5))
     assert (whole.reuse_method, trimmed.reuse_method) == ("interpolated", "at_least")
     elsewhere = logs["elsewhere"][0]
     assert trimmed.reuse_bytes - whole.reuse_bytes >= 0.9 * elsewhere.written_since(KEPT_MINUTES * MINUTE)
 
 
 def test_without_unread_records_the_distance_is_0_and_an_unknown_one_is_null(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
+    logs: dict[str, tuple[Remembering, Ruler]],
 ) -> None:
-    found = [(r.reuse_bytes, r.reuse_error_bytes, r.reuse_method) for r in reuse(spark, logs, (1, 0), (1, None))]
+    found = [(r.reuse_bytes, r.reuse_error_bytes, r.reuse_method) for r in reuse(logs, (1, 0), (1, None))]
     assert found == [(0, 0, "interpolated"), (None, None, None)]
-    (leaderless,) = reuse(spark, logs, (None, 5.0))
+    (leaderless,) = reuse(logs, (None, 5.0))
     assert (leaderless.reuse_bytes, leaderless.reuse_method) == (None, None)
 
 
-def test_rulers_of_another_snapshot_give_no_distance(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
-) -> None:
-    tail, far = reuse(spark, logs, (1, 0), (1, 30.0), late_ms=-MINUTE)
+def test_rulers_of_another_snapshot_give_no_distance(logs: dict[str, tuple[Remembering, Ruler]]) -> None:
+    tail, far = reuse(logs, (1, 0), (1, 30.0), late_ms=-MINUTE)
     assert (tail.reuse_bytes, far.reuse_bytes, far.reuse_method) == (0, None, None)
 
 
 def test_a_partition_that_could_not_be_read_makes_the_distance_a_lower_bound(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
+    logs: dict[str, tuple[Remembering, Ruler]],
 ) -> None:
-    (known,) = reuse(spark, logs, (1, 30.0))
-    (less,) = reuse(spark, {"led": logs["led"]}, (1, 30.0))
+    (known,) = reuse(logs, (1, 30.0))
+    (less,) = reuse({"led": logs["led"]}, (1, 30.0))
     assert less.reuse_bytes < known.reuse_bytes
     assert (known.reuse_method, less.reuse_method) == ("interpolated", "at_least")
 
 
-def test_an_unread_record_from_the_future_is_not_the_tail(
-    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
-) -> None:
-    (ahead,) = reuse(spark, logs, (1, -2.0))
+def test_an_unread_record_from_the_future_is_not_the_tail(logs: dict[str, tuple[Remembering, Ruler]]) -> None:
+    (ahead,) = reuse(logs, (1, -2.0))
     assert ahead.reuse_bytes == 0
     lost = sum(logs[topic][0].written_since(2 * MINUTE) for topic in ("led", "followed"))
     assert ahead.reuse_error_bytes >= lost > 0
