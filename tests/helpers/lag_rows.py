@@ -5,10 +5,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.analytics.lag.lag import lag_table
+from pipeline.analytics.lag.lag import lag_of_readers
 from pipeline.analytics.log_index.index import rulers
+from pipeline.analytics.log_index.index import rulers_of as rulers_from
+from pipeline.common.rows import Rows
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, LOG_INDEX, LOG_SAMPLES, WATERMARKS
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows, frame
 
 COMMITTED = "snapshot_id group_id topic partition committed_offset error"
 WATERMARK = (
@@ -30,16 +32,19 @@ def lag_of(
     commit: str = COMMITTED,
     watermark: str = WATERMARK,
 ) -> DataFrame:
-    """`lag` computed from such rows; `commit` and `watermark` name their columns."""
-    seen = frame(spark, WATERMARKS, watermark, *watermarks)
-    return lag_table(
-        frame(spark, COMMITTED_OFFSETS, commit, *committed),
-        seen,
-        frame(spark, GROUP_MEMBERS, MEMBER, *members),
-        frame(spark, LAG, PREVIOUS, *previous),
-        rulers_of(spark, seen),
-        reported=reported,
-    )
+    """`lag` computed from such rows on the driver; `commit` and `watermark` name their columns."""
+    seen = few_rows(WATERMARKS, watermark, *watermarks)
+    nothing = {"stored": few_rows(LOG_INDEX, "topic"), "samples": few_rows(LOG_SAMPLES, "topic")}
+    parts = {
+        "commits": few_rows(COMMITTED_OFFSETS, commit, *committed),
+        "watermarks": seen,
+        "members": few_rows(GROUP_MEMBERS, MEMBER, *members),
+        "rulers": rulers_from({"watermarks": seen, **nothing}, asked_from=0),
+        "previous": few_rows(LAG, PREVIOUS, *previous),
+    }
+    if reported is not None:
+        parts["reported"] = Rows(reported.toArrow())
+    return lag_of_readers(parts, {}).frame(spark, LAG.schema)
 
 
 def rulers_of(spark: SparkSession, watermarks: DataFrame) -> DataFrame:

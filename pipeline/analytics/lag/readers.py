@@ -23,8 +23,6 @@ COMMIT = {
 }
 """What a reader has of its commit: its column → the column of `committed_offsets`."""
 MEMBER = ("member_id", "client_id", "host")
-REPORTED = ("reported_client_id", "reported_instance", "consumed_offset", "fetched_offset", "stale_lag")
-"""The columns that only clients report."""
 _PARTITION_AT, _READER_AT = names_sql(PARTITION_AT), names_sql(READER_AT)
 
 
@@ -36,7 +34,7 @@ def readers_sql(*, has_previous: bool) -> str:
 
     The columns are READER_AT; those of COMMIT; committed_topic_id, verified_epoch and is_truncated, if
     `commits_of_moved_topics` knows them; valid_offset, the committed offset at the time when end_offset was read, NULL
-    if it belongs to another incarnation of the topic or to a truncated log; MEMBER; and REPORTED.
+    if it belongs to another incarnation of the topic or to a truncated log; MEMBER; and what clients report.
     """
     if has_previous:
         ids = f"LEFT JOIN ({commits_of_moved_topics()}) AS moved USING ({_READER_AT})"
