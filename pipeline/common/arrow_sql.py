@@ -6,7 +6,7 @@ over NULL, and NULL equals nothing. A connection has one thread, because a Spark
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import duckdb
@@ -16,6 +16,9 @@ from pipeline.common.errors import BadValueError, first_line
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
+    # By default, each of a machine's workers might take most of its memory, and write to the folder that it runs in.
+    "memory_limit": "1GB",
+    "temp_directory": "",
     # Executors often have no way out, and a job must not change what it runs with.
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -60,6 +63,6 @@ def epoch_ms_sql(instant: str) -> str:
     return f"epoch_us({instant}) // 1000"
 
 
-def names_sql(names: Iterator[str] | list[str] | tuple[str, ...]) -> str:
+def names_sql(names: Iterable[str]) -> str:
     """The names of columns, for a SELECT or USING."""
     return ", ".join(f'"{name}"' for name in names)

@@ -10,6 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
+from pipeline.common.bad_values import bad_values
+
 OfRows = Callable[[pa.Table], pa.Table]
 """A function of some rows that returns others."""
 
@@ -25,7 +27,8 @@ def in_buckets(
 
     def of_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if bucket := [*batches]:
-            yield from function(pa.Table.from_batches(bucket)).to_batches()
+            with bad_values():
+                yield from function(pa.Table.from_batches(bucket)).to_batches()
 
     of = [F.expr(part) for part in key]
     spread = rows.repartition(*of) if buckets is None else rows.repartition(buckets, *of)

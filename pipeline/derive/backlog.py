@@ -149,9 +149,9 @@ class Backlog:
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
     @property
-    def partitions(self) -> int:
-        """The most partitions that a snapshot of the batch has."""
-        return max(s.ends for s in self.batch)
+    def partitions(self) -> int | None:
+        """The most partitions of a snapshot or one before: a snapshot may lack its watermarks. None if not known."""
+        return max(s.ends for s in (*self.before, *self.batch)) or None
 
     @property
     def most_rows(self) -> int:

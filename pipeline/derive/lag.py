@@ -70,12 +70,11 @@ class Bronze:
 
     def frame(self, table: Table) -> DataFrame:
         """The rows of the batch in one of the tables, as a DataFrame."""
-        rows = {
-            COMMITTED_OFFSETS: self.commits,
-            GROUP_MEMBERS: self.members,
-            WATERMARKS: self.watermarks,
-            CLIENT_POSITIONS: self.positions.where_in("snapshot_id", self.snapshot_ids),
-        }[table]
+        more = {WATERMARKS: self.seen, CLIENT_POSITIONS: self.positions}
+        if table in more:
+            rows = more[table].where_in("snapshot_id", self.snapshot_ids)
+        else:
+            rows = {COMMITTED_OFFSETS: self.commits, GROUP_MEMBERS: self.members}[table]
         return rows.frame(self.lake.spark, table.schema)
 
     def moved_topics(self) -> DataFrame:
@@ -117,7 +116,8 @@ def keep_lag(
     if log_dirs:
         of_clients = reported.frame(lake.spark, PARTS["reported"]) if reported else None
         find = partial(locate, log_dirs=log_dirs)
-        located = located_offsets(bronze.frame(COMMITTED_OFFSETS), bronze.frame(WATERMARKS), of_clients, find)
+        commits, watermarks, members = (bronze.frame(t) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS))
+        located = located_offsets(commits, watermarks, members, of_clients, find)
         parts["files"] = lake.few_or_many(located)
     buckets = 1 + sum(s.rows for s in bronze.backlog.batch) // ROWS_A_BUCKET
     lake.replace(LAG, lag_of_readers(parts, bronze.backlog.reach, buckets), of_snapshots(bronze.cluster, ids))

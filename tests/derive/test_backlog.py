@@ -326,3 +326,10 @@ def test_rows_since_a_day_are_found_by_their_ids_too() -> None:
     first = predicates.since_days({"east": utc_date(MORNING)}, "snapshot_date")
     assert f"snapshot_id >= {MORNING - MORNING % (24 * 60 * MINUTE)}" in first
     assert "snapshot_id" not in predicates.since_days({"east": utc_date(MORNING)}, "CAST(last_seen AS DATE)")
+
+
+def test_a_snapshot_that_lacks_its_watermarks_does_not_make_the_cluster_small() -> None:
+    """Rulers are extended in as many buckets as the cluster's partitions need."""
+    whole, lacking = (Snapshot(at, "r", "partial", 5, ends, 5, 0, 10 + ends, 1) for at, ends in ((1, 100_000), (2, 0)))
+    assert Backlog([lacking], [whole], cast(Any, None), has_more=False).partitions == 100_000
+    assert Backlog([lacking], [], cast(Any, None), has_more=False).partitions is None

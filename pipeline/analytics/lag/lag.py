@@ -17,13 +17,14 @@ from pipeline.analytics.lag.log_files import FILES, Locate, located_offsets
 from pipeline.analytics.lag.readers import readers_sql
 from pipeline.analytics.lag.recreated_topics import verified_epoch
 from pipeline.analytics.lag.rung_readings import with_readings
+from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.page_cache.reuse_distance import BrokerCurves, broker_curves, with_reuse
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS
-from pipeline.tables.columns import BINARY, LONG, STRING
+from pipeline.tables.columns import LONG, STRING
 
 NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
 """Kafka's error for a partition that its metadata does not list, and that is not proven to be deleted."""
@@ -46,7 +47,7 @@ PARTS = {
             *("high_watermark", "log_end_offset", "high_watermark_after", "log_bytes", "cleanup_policy", "error"),
         )
     ),
-    "rulers": WATERMARKS.some(PARTITION_AT).add("ruler", BINARY),
+    "rulers": RULER_ROWS,
     "reported": LAG.some(READER_AT)
     .add("reported_client_id", STRING)
     .add("reported_instance", STRING)
@@ -86,7 +87,7 @@ def lag_table(
     """
     given = {"previous": previous, "reported": reported}
     if locate is not None:
-        given["files"] = located_offsets(committed_offsets, watermarks, reported, locate)
+        given["files"] = located_offsets(committed_offsets, watermarks, group_members, reported, locate)
     parts = {"commits": committed_offsets, "members": group_members, "watermarks": watermarks, "rulers": rulers} | {
         name: rows for name, rows in given.items() if rows is not None
     }

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipeline.analytics.keys import PARTITION_AT
 from pipeline.common.columns import aligned
 from pipeline.tables.columns import INT, LONG, STRING
 
@@ -30,11 +31,20 @@ FILES = (
 
 
 def located_offsets(
-    committed_offsets: DataFrame, watermarks: DataFrame, reported: DataFrame | None, locate: Locate
+    committed_offsets: DataFrame,
+    watermarks: DataFrame,
+    group_members: DataFrame,
+    reported: DataFrame | None,
+    locate: Locate,
 ) -> DataFrame:
-    """What `locate` finds at all rungs, and at the last record before each end of a log: rows of FILES."""
+    """What `locate` finds at all rungs, and at the last record before each end of a log: rows of FILES.
+
+    Only the files of partitions that somebody reads are opened.
+    """
+    readers = [committed_offsets, group_members, *([] if reported is None else [reported])]
+    read = reduce(DataFrame.union, (rows.select(*PARTITION_AT) for rows in readers)).distinct()
     before_the_ends = (F.col(name) - 1 for name in ("high_watermark", "log_end_offset"))
-    ends = watermarks.select(
+    ends = watermarks.join(read, PARTITION_AT, how="left_semi").select(
         "topic", "partition", F.array("log_start_offset", "high_watermark", "log_end_offset", *before_the_ends)
     )
     commits = committed_offsets.select(

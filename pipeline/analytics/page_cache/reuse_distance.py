@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DoubleType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from pipeline.analytics.arrow_series import series_numbers
 from pipeline.analytics.histograms.quantiles import BROKER_WINDOW, of_brokers, quantiles
 from pipeline.analytics.keys import BROKER_AT, PARTITION_AT, SNAPSHOT, TOPIC_PARTITION
+from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.log_index.ruler_storage import Longs, Rulers
 from pipeline.analytics.log_index.ruler_update import listed
 from pipeline.analytics.page_cache.write_curves import AGES_MS, Curves, Floats, pieces, summed
@@ -148,7 +149,7 @@ def page_cache(histograms: DataFrame) -> DataFrame:
 
 PARTITION_CURVES = {
     "watermarks": WATERMARKS.some((*PARTITION_AT, "captured_at", "replicas")),
-    "rulers": WATERMARKS.some(PARTITION_AT).add("ruler", BinaryType()),
+    "rulers": RULER_ROWS,
 }
 """What `partial_curves` is computed from."""
 
@@ -162,7 +163,8 @@ def broker_curves(watermarks: Rows, rulers: Rows, buckets: int | None = None) ->
     """
     parts = {"watermarks": watermarks, "rulers": rulers}
     partial = bucketed(parts, PARTITION_CURVES, TOPIC_PARTITION, partial_curves, PARTS_OF_CURVES, buckets)
-    return total_curves(partial.collected_table())
+    # Each bucket has a part for each broker: in all, hundreds of times as many rows as there are curves.
+    return curves_of(partial.grouped(BROKER_AT, summed_curves, PARTS_OF_CURVES).collected_table())
 
 
 def partial_curves(bucket: Bucket) -> pa.Table:
@@ -197,20 +199,32 @@ def partial_curves(bucket: Bucket) -> pa.Table:
     return pa.Table.from_arrays(columns, PARTS_OF_CURVES.names).cast(arrow_schema(PARTS_OF_CURVES))
 
 
-def total_curves(parts: pa.Table) -> BrokerCurves:
-    """The curves of brokers from their parts. The values have single precision, so that they need half of the room."""
+def summed_curves(parts: pa.Table) -> pa.Table:
+    """One row of PARTS_OF_CURVES for each broker, from several."""
     of_part = series_numbers(parts, BROKER_AT)
     distinct, first = np.unique(of_part, return_index=True)
-    written, least, most = (
-        _sums(np.asarray(parts[name].combine_chunks().flatten()).reshape(-1, len(AGES_MS)), of_part, len(distinct))
-        for name in Curves._fields
-    )
-    doubt = np.maximum(most - written, written - least) + ROUNDING * (most + least)
     known_ms = np.full(len(distinct), np.inf)
     np.minimum.at(known_ms, of_part, np.asarray(parts["known_ms"]))
-    keys = zip(*(parts[name].take(first).to_pylist() for name in BROKER_AT), strict=True)
+    columns = {name: parts[name].take(first) for name in BROKER_AT} | {"known_ms": pa.array(known_ms)}
+    for name in Curves._fields:
+        sums = _sums(_rows_of_ages(parts[name]), of_part, len(distinct))
+        columns[name] = listed([len(AGES_MS)] * len(distinct), pa.array(sums.ravel()))
+    return pa.Table.from_pydict(columns).cast(arrow_schema(PARTS_OF_CURVES))
+
+
+def curves_of(brokers: pa.Table) -> BrokerCurves:
+    """The curves of brokers from their sums. The values have single precision, so that they need half of the room."""
+    written, least, most = (_rows_of_ages(brokers[name]) for name in Curves._fields)
+    doubt = np.maximum(most - written, written - least) + ROUNDING * (most + least)
+    known_ms = np.asarray(brokers["known_ms"])
+    keys = zip(*(brokers[name].to_pylist() for name in BROKER_AT), strict=True)
     numbers = {key: number for number, key in enumerate(keys) if known_ms[number] >= 0}
     return BrokerCurves(numbers, known_ms, written.astype(np.float32), doubt.astype(np.float32))
+
+
+def _rows_of_ages(lists: pa.ChunkedArray) -> Floats:
+    """Lists with a value for each of AGES_MS as rows."""
+    return np.asarray(lists.combine_chunks().flatten()).reshape(-1, len(AGES_MS))
 
 
 def _sums(values: Floats, of_row: Longs, count: int) -> Floats:

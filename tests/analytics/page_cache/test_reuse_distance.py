@@ -12,7 +12,7 @@ from pipeline.analytics.histograms.lag_histograms import histograms
 from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.log_index.ruler import Ruler, begun, continued
 from pipeline.analytics.log_index.ruler_storage import to_bytes
-from pipeline.analytics.page_cache.reuse_distance import SERVED, broker_curves, page_cache, with_reuse
+from pipeline.analytics.page_cache.reuse_distance import PARTITION_CURVES, SERVED, broker_curves, page_cache, with_reuse
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows
 from pipeline.tables import LAG, WATERMARKS
@@ -57,6 +57,20 @@ def written(records: int, *, is_trimmed: bool) -> tuple[Remembering, Ruler]:
     return log, ruler.thinned()
 
 
+SEEN = (PARTITION_CURVES["watermarks"], RULER_ROWS)
+
+
+def seen(logs: dict[str, tuple[Remembering, Ruler]], late_ms: int = 0) -> tuple[Rows, Rows]:
+    """The watermarks of the logs in one snapshot, and their rulers."""
+    seen_ms = late_ms + max(ruler.last.captured_ms for _, ruler in logs.values())
+    captured = [(1, t, 0, r, datetime.fromtimestamp(seen_ms / 1000, UTC)) for t, r in REPLICAS.items()]
+    rulers = [("east", 1, topic, 0, to_bytes(ruler)) for topic, (_, ruler) in logs.items()]
+    types = arrow_schema(RULER_ROWS)
+    stored = pa.Table.from_pylist([dict(zip(types.names, row, strict=True)) for row in rulers], types)
+    watermarks = few_rows(WATERMARKS, "snapshot_id topic partition replicas captured_at", *captured)
+    return watermarks.chosen(SEEN[0]), Rows(stored)
+
+
 def reuse(
     logs: dict[str, tuple[Remembering, Ruler]],
     *readers: tuple[int | None, float | None],
@@ -67,14 +81,8 @@ def reuse(
         ("east", 1, f"group-{number}", leader, age == 0, None if age is None else round(age * MINUTE), 0)
         for number, (leader, age) in enumerate(readers)
     ]
-    seen_ms = late_ms + max(ruler.last.captured_ms for _, ruler in logs.values())
-    seen = [(1, t, 0, r, datetime.fromtimestamp(seen_ms / 1000, UTC)) for t, r in REPLICAS.items()]
-    rulers = [("east", 1, topic, 0, to_bytes(ruler)) for topic, (_, ruler) in logs.items()]
-    types = arrow_schema(RULER_ROWS)
-    stored = pa.Table.from_pylist([dict(zip(types.names, row, strict=True)) for row in rulers], types)
-    watermarks = few_rows(WATERMARKS, "snapshot_id topic partition replicas captured_at", *seen)
     rows = pa.Table.from_pylist([dict(zip(READERS.names, row, strict=True)) for row in lag], READERS)
-    found = with_reuse(rows, broker_curves(watermarks, Rows(stored)))
+    found = with_reuse(rows, broker_curves(*seen(logs, late_ms)))
     return [SimpleNamespace(**row) for row in found.to_pylist()]
 
 
@@ -87,6 +95,20 @@ def test_reuse_distance_is_what_the_broker_has_written_since(logs: dict[str, tup
         assert abs(row.reuse_bytes - truth) <= row.reuse_error_bytes
         assert row.reuse_bytes == pytest.approx(truth, rel=0.15 if age > 30 else 0.7)
         assert row.reuse_method == "interpolated"
+
+
+def test_curves_of_many_partitions_are_summed_in_buckets(
+    spark: SparkSession, logs: dict[str, tuple[Remembering, Ruler]]
+) -> None:
+    few = seen(logs)
+    many = tuple(Rows(rows.frame(spark, schema).repartition(3)) for rows, schema in zip(few, SEEN, strict=True))
+    whole, summed = broker_curves(*few), broker_curves(*many, buckets=3)
+    assert {*whole.numbers} == {*summed.numbers} == {("east", 1, broker) for broker in (1, 2, 3)}
+    for key, number in whole.numbers.items():
+        other = summed.numbers[key]
+        assert whole.known_ms[number] == summed.known_ms[other]
+        assert whole.written[number] == pytest.approx(summed.written[other], rel=1e-6)
+        assert whole.doubt[number] == pytest.approx(summed.doubt[other], rel=1e-6)
 
 
 def test_deleted_records_make_the_distance_a_lower_bound(logs: dict[str, tuple[Remembering, Ruler]]) -> None:
