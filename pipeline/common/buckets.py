@@ -26,7 +26,7 @@ OfBucket = Callable[[Bucket], pa.Table]
 _PART = "part"
 
 
-def in_buckets(
+def parts_in_buckets(
     parts: Mapping[str, DataFrame],
     schemas: Mapping[str, StructType],
     key: Sequence[str],
@@ -96,9 +96,9 @@ class _Packing:
 
     def unpacked(self, rows: pa.Table) -> dict[str, pa.Table]:
         """The rows of each part, with the Arrow types of its schema."""
-        found = {}
+        parts = {}
         for number, (part, schema) in enumerate(self.schemas.items()):
             own = rows.filter(pc.equal(rows[_PART], pa.scalar(number, pa.int8())))
             names = [self.taken[part].get(name, name) for name in schema.names]
-            found[part] = own.select(names).rename_columns(schema.names).cast(arrow_schema(schema))
-        return found
+            parts[part] = own.select(names).rename_columns(schema.names).cast(arrow_schema(schema))
+        return parts

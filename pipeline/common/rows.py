@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows, in_buckets
 from pipeline.common.bad_values import bad_values
-from pipeline.common.buckets import OfBucket
-from pipeline.common.buckets import in_buckets as many_in_buckets
+from pipeline.common.buckets import OfBucket, parts_in_buckets
 from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
 
@@ -32,7 +31,8 @@ class Rows:
 
         def of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield from function(pa.Table.from_batches([batch])).to_batches()
+                with bad_values():
+                    yield from function(pa.Table.from_batches([batch])).to_batches()
 
         if isinstance(self.rows, pa.Table):
             with bad_values():
@@ -119,9 +119,10 @@ def bucketed(
     returns: StructType,
     buckets: int | None = None,
 ) -> Rows:
-    """What a function makes of the rows of several tables; all rows of a key are in one bucket, see `in_buckets`.
+    """What a function makes of the rows of several tables; all rows of a key are in one bucket.
 
-    `schemas` has the columns of each part that the function gets. If all parts are few rows, they are one bucket.
+    `schemas` has the columns of each part that the function gets. If all parts are few rows, they are one bucket. See
+    `parts_in_buckets` for many rows.
     """
     chosen = {name: rows.chosen(schemas[name]) for name, rows in parts.items()}
     few = {name: rows.rows for name, rows in chosen.items() if isinstance(rows.rows, pa.Table)}
@@ -130,7 +131,7 @@ def bucketed(
             return Rows(function(few))
     spark = next(rows.rows.sparkSession for rows in chosen.values() if isinstance(rows.rows, DataFrame))
     frames = {name: rows.frame(spark, schemas[name]) for name, rows in chosen.items()}
-    return Rows(many_in_buckets(frames, schemas, key, function, returns, buckets))
+    return Rows(parts_in_buckets(frames, schemas, key, function, returns, buckets))
 
 
 def together(spark: SparkSession, parts: Mapping[str, tuple[Rows, StructType]]) -> Rows:

@@ -149,6 +149,11 @@ class Backlog:
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
     @property
+    def has_positions(self) -> bool:
+        """Whether clients have reported anything in the batch."""
+        return any(s.positions for s in self.batch)
+
+    @property
     def partitions(self) -> int | None:
         """The most partitions of a snapshot or one before: a snapshot may lack its watermarks. None if not known."""
         return max(s.ends for s in (*self.before, *self.batch)) or None

@@ -221,9 +221,8 @@ def _keep_groups(lake: Lake, cluster: str, backlog: Backlog, settings: Settings)
 def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, settings: Settings) -> None:
     """Writes what is wrong with groups, topics and clients in a batch whose `lag` and statuses are written."""
     problems = problems_of_groups(lake, cluster, backlog, watermarks, settings.status)
-    has_positions = any(s.positions for s in backlog.batch)
     if settings.slo:
         problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo, settings.status.markers))
-    if has_positions:
+    if backlog.has_positions:
         problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
-    keep_findings(lake, cluster, backlog, problems, has_positions, settings.status, settings.owners)
+    keep_findings(lake, cluster, backlog, problems, backlog.has_positions, settings.status, settings.owners)

@@ -48,7 +48,7 @@ class Bronze:
         read = partial(_read, lake, cluster)
         previous = read(LAG, earlier, *PARTS["previous"].names)
         positions = Rows(arrow_schema(CLIENT_POSITIONS.schema).empty_table())
-        if any(s.positions for s in backlog.batch):
+        if backlog.has_positions:
             positions = read(CLIENT_POSITIONS, [*earlier[:1], *ids])
         commits, members = (read(table, ids) for table in (COMMITTED_OFFSETS, GROUP_MEMBERS))
         return cls(lake, cluster, backlog, commits, members, seen, previous, positions)
@@ -57,11 +57,6 @@ class Bronze:
     def snapshot_ids(self) -> list[int]:
         """The snapshots of the batch."""
         return [s.snapshot_id for s in self.backlog.batch]
-
-    @property
-    def has_positions(self) -> bool:
-        """Whether clients have reported anything in the batch."""
-        return any(s.positions for s in self.backlog.batch)
 
     @property
     def watermarks(self) -> Rows:
@@ -88,13 +83,18 @@ class Bronze:
         Retention has removed rows, or a store has lost a commit. They are not computed again, so that rows which were
         derived from all of their rows stay.
         """
-        tables = [COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS, *([CLIENT_POSITIONS] if self.has_positions else [])]
+        tables = [
+            COMMITTED_OFFSETS,
+            WATERMARKS,
+            GROUP_MEMBERS,
+            *([CLIENT_POSITIONS] if self.backlog.has_positions else []),
+        ]
         ids = [self.frame(table).select(F.lit(table.name).alias("of"), "snapshot_id") for table in tables]
         counts = reduce(DataFrame.union, ids).groupBy("of", "snapshot_id").count()
         any_moved = self.moved_topics().limit(1).select(F.lit("moved").alias("of"))
-        found = counts.unionByName(any_moved, allowMissingColumns=True).collect()
-        numbers = {(row["of"], row["snapshot_id"]): row["count"] for row in found}
-        return _lacking(self.backlog.batch, numbers), any(row["of"] == "moved" for row in found)
+        counted = counts.unionByName(any_moved, allowMissingColumns=True).collect()
+        numbers = {(row["of"], row["snapshot_id"]): row["count"] for row in counted}
+        return _lacking(self.backlog.batch, numbers), any(row["of"] == "moved" for row in counted)
 
 
 def keep_lag(
@@ -110,7 +110,7 @@ def keep_lag(
     }
     if has_moved:
         parts["previous"] = bronze.previous.where_among(bronze.moved_topics(), TOPIC)
-    reported = _reported(bronze, clients) if bronze.has_positions else None
+    reported = _reported(bronze, clients) if bronze.backlog.has_positions else None
     if reported:
         parts["reported"] = reported
     if log_dirs:
@@ -130,8 +130,8 @@ def _reported(bronze: Bronze, clients: Mapping[str, ConsumerSettings]) -> Rows:
     watermarks, commits, members = (bronze.frame(table) for table in (WATERMARKS, COMMITTED_OFFSETS, GROUP_MEMBERS))
     just_before = lake.read_snapshots(LAG, bronze.cluster, before)
     observations = observed(positions, [*before, *bronze.snapshot_ids])
-    found = reader_positions(observations, watermarks, commits, members, just_before, clients, lake.computed)
-    return lake.computed_once(lake.few_or_many(found))
+    of_readers = reader_positions(observations, watermarks, commits, members, just_before, clients, lake.computed)
+    return lake.computed_once(lake.few_or_many(of_readers))
 
 
 def _read(lake: Lake, cluster: str, table: Table, snapshot_ids: Sequence[int], *columns: str) -> Rows:
@@ -139,10 +139,10 @@ def _read(lake: Lake, cluster: str, table: Table, snapshot_ids: Sequence[int], *
 
 
 def _lacking(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
-    found: dict[str, list[Snapshot]] = {}
+    lacking: dict[str, list[Snapshot]] = {}
     for snapshot in batch:
         for table, expected in snapshot.expected().items():
             if counts.get((table, snapshot.snapshot_id), 0) < expected:
-                found.setdefault(table, []).append(snapshot)
+                lacking.setdefault(table, []).append(snapshot)
                 break
-    return found
+    return lacking

@@ -91,8 +91,8 @@ def lag_table(
     parts = {"commits": committed_offsets, "members": group_members, "watermarks": watermarks, "rulers": rulers} | {
         name: rows for name, rows in given.items() if rows is not None
     }
-    found = lag_of_readers({name: Rows(rows) for name, rows in parts.items()}, reach)
-    return found.frame(committed_offsets.sparkSession, LAG.schema)
+    lag = lag_of_readers({name: Rows(rows) for name, rows in parts.items()}, reach)
+    return lag.frame(committed_offsets.sparkSession, LAG.schema)
 
 
 def lag_of_readers(parts: Mapping[str, Rows], reach: Mapping[int, int], buckets: int | None = None) -> Rows:
@@ -103,8 +103,8 @@ def lag_of_readers(parts: Mapping[str, Rows], reach: Mapping[int, int], buckets:
     parts = {"reported": Rows(arrow_schema(PARTS["reported"]).empty_table()), **parts}
     curves = broker_curves(parts["watermarks"].where_known("topic"), parts["rulers"], buckets)
     compute = partial(lag_rows, groups=facts_of_groups(parts), curves=curves, reach=dict(reach))
-    known = {name: rows.where_known("topic") for name, rows in parts.items()}
-    return bucketed(known, PARTS, TOPIC_PARTITION, compute, LAG.schema, buckets)
+    of_topics = {name: rows.where_known("topic") for name, rows in parts.items()}
+    return bucketed(of_topics, PARTS, TOPIC_PARTITION, compute, LAG.schema, buckets)
 
 
 def lag_rows(bucket: Bucket, groups: pa.Table, curves: BrokerCurves, reach: Mapping[int, int]) -> pa.Table:
@@ -124,8 +124,8 @@ def lag_rows(bucket: Bucket, groups: pa.Table, curves: BrokerCurves, reach: Mapp
             queries.add(located=queries.rows(_LOCATED))
         rows = queries.rows(_rungs_sql(has_previous="previous" in bucket, has_files=has_files))
         queries.add(rows=with_readings(rows, partitions, queries, has_files=has_files))
-        found = with_reuse(queries.rows(_LAGS), curves)
-    return found.select(LAG.columns).cast(arrow_schema(LAG.schema))
+        lag = with_reuse(queries.rows(_LAGS), curves)
+    return lag.select(LAG.columns).cast(arrow_schema(LAG.schema))
 
 
 _KNOWN_END = "coalesce(log_end, log_high_watermark)"

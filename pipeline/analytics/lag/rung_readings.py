@@ -64,9 +64,9 @@ def _looked_up(
     where = np.concatenate([numbers for numbers, _ in asked.values()])
     offsets = pa.concat_arrays([column.combine_chunks() for _, column in asked.values()])
     is_asked = offsets.is_valid().to_numpy(zero_copy_only=False) & (where != _NOT_ASKED)
-    found = np.where(is_asked, np.cumsum(is_asked) - 1, _NOT_ASKED)
+    reading_numbers = np.where(is_asked, np.cumsum(is_asked) - 1, _NOT_ASKED)
     ends = np.cumsum([len(numbers) for numbers, _ in asked.values()])
-    numbers = dict(zip(asked, np.split(found, ends[:-1]), strict=True))
+    numbers = dict(zip(asked, np.split(reading_numbers, ends[:-1]), strict=True))
     at = offsets.fill_null(0).to_numpy()[is_asked]
     readings = readings_at(Rulers(rulers.combine_chunks()), where[is_asked], at)
     return numbers, readings, pa.Table.from_pydict({"number": where[is_asked], "offset": at})
