@@ -36,17 +36,19 @@ from benchmarks.day_members import member_rows
 from benchmarks.day_rows import CLUSTER, id_of, rows_of
 from benchmarks.day_shown import shown
 from benchmarks.page import write_section
+from pipeline.analytics.status.partition_status import statuses_of_readers
 from pipeline.common.columns import aligned
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.config import LakeConfig, StatusConfig
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.derive.findings import keep_findings, problems_of_groups
 from pipeline.derive.group_changes import keep_group_changes
+from pipeline.derive.lag import Readers
 from pipeline.derive.log_index import Index
 from pipeline.derive.status import keep_status
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.tables import FINDINGS, GROUP_MEMBERS, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, FINDINGS, GROUP_MEMBERS, LAG, PARTITION_STATUS, WATERMARKS
 
 HEADING = "## Alerts of a generated day"
 BATCH = 60
@@ -107,7 +109,7 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
         for table, rows in bronze.items():
             lake.replace(table, aligned(spark.createDataFrame(rows), table.schema), where)
         backlog = Backlog(batch, done[: -MAX_LOOKBACK - 1 : -1], Index(lake, CLUSTER, (), None), has_more=False)
-        keep_status(lake, CLUSTER, backlog, StatusConfig())
+        keep_status(lake, CLUSTER, backlog, _readers(lake, backlog, where))
         keep_group_changes(lake, CLUSTER, backlog)
         watermarks = lake.read_snapshots(WATERMARKS, CLUSTER, ids)
         found = problems_of_groups(lake, CLUSTER, backlog, watermarks, StatusConfig())
@@ -118,6 +120,14 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
         (row.kind, -1 if row.group_id is None else int(row.group_id[1:]), _minute(row.first_seen))
         for row in lake.read(FINDINGS).collect()
     ]
+
+
+def _readers(lake: Lake, backlog: Backlog, where: str) -> Readers:
+    """The rows of a batch whose `lag` is written, judged again."""
+    lag = lake.read_few_or_many(LAG, where)
+    known = lake.read_few_or_many(PARTITION_STATUS, of_snapshots(CLUSTER, backlog.up_to_complete))
+    parts = {"lag": lag, "known": known, "commits": lake.read_few_or_many(COMMITTED_OFFSETS, where)}
+    return Readers(lag, statuses_of_readers(parts, StatusConfig(), backlog.reach, backlog.buckets))
 
 
 def _minute(instant: datetime) -> int:

@@ -12,12 +12,11 @@ from benchmarks.timing import computed
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
 from pipeline.analytics.status.group_status import group_status
-from pipeline.analytics.status.observed import OF_LAG
-from pipeline.analytics.status.partition_status import OF_KNOWN
+from pipeline.analytics.status.partition_status import statuses_of_readers
+from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.columns import aligned, date_of
 from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
-from pipeline.derive.status import OF_COMMIT, statuses
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 
 READERS, GROUPS = 1_000_000, 2_500
@@ -64,8 +63,9 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:
     spark = lag.sparkSession
     commits = spark.createDataFrame([], COMMITTED_OFFSETS.schema)
-    of_lag, of_known, plain = map(Rows, (lag.select(*OF_LAG), known.select(*OF_KNOWN), commits.select(*OF_COMMIT)))
-    return statuses(spark, of_lag, of_known, plain, StatusConfig(), 2 * READERS).frame(spark, PARTITION_STATUS.schema)
+    parts = {"lag": Rows(lag), "known": Rows(known), "commits": Rows(commits)}
+    buckets = 1 + 2 * READERS // ROWS_A_BUCKET
+    return statuses_of_readers(parts, StatusConfig(), {}, buckets).frame(spark, PARTITION_STATUS.schema)
 
 
 def _lag(spark: SparkSession, minute: int) -> DataFrame:

@@ -28,6 +28,12 @@ def series_numbers(rows: pa.Table, key: Sequence[str]) -> Ints:
     return found
 
 
+def numbered_series(tables: Sequence[pa.Table], key: Sequence[str]) -> list[Ints]:
+    """The `series_numbers` of the rows of several tables: rows of the same series have equal numbers in all of them."""
+    found = series_numbers(pa.concat_tables([rows.select([*key]) for rows in tables]), key)
+    return np.split(found, np.cumsum([len(rows) for rows in tables])[:-1])
+
+
 def numbers(rows: pa.Table, name: str) -> Ints:
     """An integer column; NONE where it is NULL."""
     return np.asarray(rows[name].cast(pa.int64()).fill_null(NONE).to_numpy())

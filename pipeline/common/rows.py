@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipeline.common.arrow_udf import OfRows, in_buckets
+from pipeline.common.arrow_udf import OfRows
 from pipeline.common.bad_values import bad_values
-from pipeline.common.buckets import OfBucket, parts_in_buckets
+from pipeline.common.buckets import PACKED, Bucket, OfBucket, Packed, Spread, in_buckets, packed_rows
 from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
 
@@ -25,6 +25,7 @@ class Rows:
     """Few rows need neither Spark nor a Python worker: functions are called immediately, with all of them."""
 
     rows: pa.Table | DataFrame
+    packed: tuple[Packed, ...] = ()
 
     def mapped(self, function: OfRows, schema: StructType) -> Rows:
         """What the function makes of the rows, of some of them at a time. `schema` has the columns that it returns."""
@@ -83,7 +84,22 @@ class Rows:
         if isinstance(self.rows, pa.Table):
             with bad_values():
                 return Rows(function(self.rows))
-        return Rows(in_buckets(self.rows, key, function, schema, buckets))
+        names = [f"_key_{number}" for number in range(len(key))]
+        rows = self.rows.withColumns({name: F.expr(part) for name, part in zip(names, key, strict=True)})
+
+        def of_bucket(bucket: Bucket) -> pa.Table:
+            return function(bucket["rows"].drop_columns(names))
+
+        return bucketed({"rows": Rows(rows)}, {"rows": rows.schema}, names, of_bucket, schema, buckets)
+
+    def packed_for(self, spread: Spread, schema: StructType, spark: SparkSession) -> Packed:
+        """The rows as packed for a spread, with the columns of the schema."""
+        needed = {*schema.names}
+        for packed in self.packed:
+            # Without a key, any row may be in any bucket, however the rows are spread.
+            if needed <= {*packed.schema.names} and (packed.spread == spread or not spread.key):
+                return packed
+        return Packed.of(self.chosen(schema).frame(spark, schema), schema, spread)
 
     def frame(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """The rows as a DataFrame. Few rows have the columns of `schema`, and Spark keeps them in its plan.
@@ -122,16 +138,60 @@ def bucketed(
     """What a function makes of the rows of several tables; all rows of a key are in one bucket.
 
     `schemas` has the columns of each part that the function gets. If all parts are few rows, they are one bucket. See
-    `parts_in_buckets` for many rows.
+    `in_buckets` for many rows.
     """
-    chosen = {name: rows.chosen(schemas[name]) for name, rows in parts.items()}
-    few = {name: rows.rows for name, rows in chosen.items() if isinstance(rows.rows, pa.Table)}
-    if len(few) == len(chosen):
+    if (few := _few_rows(parts, schemas)) is not None:
         with bad_values():
             return Rows(function(few))
-    spark = next(rows.rows.sparkSession for rows in chosen.values() if isinstance(rows.rows, DataFrame))
-    frames = {name: rows.frame(spark, schemas[name]) for name, rows in chosen.items()}
-    return Rows(parts_in_buckets(frames, schemas, key, function, returns, buckets))
+    spread = Spread(tuple(key), buckets)
+    packed = _packed(parts, schemas, spread)
+    return Rows(in_buckets(packed, spread, schemas, lambda bucket: iter(function(bucket).to_batches()), returns))
+
+
+def tables_in_buckets(
+    parts: Mapping[str, Rows],
+    schemas: Mapping[str, StructType],
+    spread: Spread,
+    function: Callable[[Bucket], Bucket],
+    returns: Mapping[str, Sequence[tuple[StructType, Spread]]],
+    keep: Callable[[DataFrame], DataFrame],
+) -> dict[str, Rows]:
+    """The tables that a function makes of the rows of several tables, by their names; see `bucketed`.
+
+    `returns` says of each table which columns it has, and how it is spread for the functions that get it next. It may
+    be spread in several ways, and the first has all of its columns. `keep` gets packed rows, and returns them so that
+    Spark computes them only once.
+    """
+    if (few := _few_rows(parts, schemas)) is not None:
+        with bad_values():
+            return {name: Rows(rows) for name, rows in function(few).items()}
+    spreads = {
+        name: {f"{name} {number}": (of, schema.names) for number, (schema, of) in enumerate(every)}
+        for name, every in returns.items()
+    }
+
+    def packed_tables(bucket: Bucket) -> Iterator[pa.RecordBatch]:
+        for name, rows in function(bucket).items():
+            yield from packed_rows(rows, spreads[name])
+
+    made = keep(in_buckets(_packed(parts, schemas, spread), spread, schemas, packed_tables, PACKED))
+    found = {}
+    for name, every in returns.items():
+        packed = tuple(Packed(made, f"{name} {number}", *of) for number, of in enumerate(every))
+        found[name] = Rows(packed[0].unpacked(), packed)
+    return found
+
+
+def _few_rows(parts: Mapping[str, Rows], schemas: Mapping[str, StructType]) -> dict[str, pa.Table] | None:
+    """The parts, if all are few rows."""
+    if not all(isinstance(rows.rows, pa.Table) for rows in parts.values()):
+        return None
+    return {name: rows.chosen(schemas[name]).rows for name, rows in parts.items()}
+
+
+def _packed(parts: Mapping[str, Rows], schemas: Mapping[str, StructType], spread: Spread) -> dict[str, Packed]:
+    spark = next(rows.rows.sparkSession for rows in parts.values() if isinstance(rows.rows, DataFrame))
+    return {name: rows.packed_for(spread, schemas[name], spark) for name, rows in parts.items()}
 
 
 def together(spark: SparkSession, parts: Mapping[str, tuple[Rows, StructType]]) -> Rows:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.forecasts.weeks import LATEST_MS, first_of_hours, spans_of
 from pipeline.analytics.keys import SNAPSHOT
+from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.epoch import HOUR_MS, utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake, further_back, of_cluster, of_snapshots, one_of
@@ -154,15 +155,16 @@ class Backlog:
         return any(s.positions for s in self.batch)
 
     @property
-    def partitions(self) -> int | None:
-        """The most partitions of a snapshot or one before: a snapshot may lack its watermarks. None if not known."""
-        return max(s.ends for s in (*self.before, *self.batch)) or None
+    def buckets(self) -> int:
+        """In how many buckets the readers of the batch are computed, and the rulers of their partitions.
 
-    @property
-    def most_rows(self) -> int:
-        """About how many rows of `lag` the batch and the snapshots have from which its readers continue."""
+        A partition is in one bucket with all of its snapshots, and a reader with the rows from which it continues.
+        """
         earlier = self.before[: len(self.up_to_complete)]
-        return max((s.rows for s in earlier), default=0) + sum(s.rows for s in self.batch)
+        readers = sum(s.rows for s in (*earlier, *self.batch))
+        # A snapshot may lack its watermarks, for which the ledger then has no number.
+        partitions = max((s.ends for s in (*self.before, *self.batch)), default=0)
+        return 1 + max(readers, partitions * (1 + len(self.index.tail))) // ROWS_A_BUCKET
 
 
 def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:

@@ -7,9 +7,8 @@ of `lag` just before it, the log index, and the watermarks since the index was w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -19,10 +18,6 @@ from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import BadValueError, LagError, data_exception, first_line, is_data_exception, unexpected
 from pipeline.common.rows import Rows
 from pipeline.config import Config
-from pipeline.config.consumers import ConsumerSettings
-from pipeline.config.owners import NO_OWNERS, Owners
-from pipeline.config.slo import SloConfig
-from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import keep_findings, problems_of_groups
@@ -31,6 +26,7 @@ from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
 from pipeline.derive.lag import Bronze, keep_lag
 from pipeline.derive.log_index import with_the_index
+from pipeline.derive.settings import Settings
 from pipeline.derive.slo import keep_slo
 from pipeline.derive.status import keep_status
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, refuse_new
@@ -44,25 +40,6 @@ BATCH = 60
 """The most snapshots that are computed and committed together, for example after an outage."""
 CLUSTERS_AT_ONCE = 4
 """Clusters are computed in parallel, because small queries leave most cores idle. More would compete for the driver."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings by which a cluster's derived tables are computed.
-
-    If executors can read the brokers' `log_dirs`, bytes and times are exact. `clients` are the settings of consumers.
-    """
-
-    log_dirs: Sequence[str] = ()
-    clients: Mapping[str, ConsumerSettings] = field(default_factory=dict)
-    status: StatusConfig = field(default_factory=StatusConfig)
-    owners: Owners = NO_OWNERS
-    slo: Mapping[str, SloConfig] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, config: Config, cluster: str) -> Settings:
-        """The settings for a cluster, from the configuration."""
-        return cls(config.clusters[cluster].log_dirs, config.clients, config.status, config.responsible(), config.slo)
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
@@ -189,7 +166,7 @@ def _compute_batch(
 
 def _keep_index(lake: Lake, backlog: Backlog, seen: Rows) -> None:
     """Writes the log index if it is due. This is also the time to compact small files, so that not every run does."""
-    if backlog.index.keep(seen, backlog.partitions):
+    if backlog.index.keep(seen, backlog.buckets):
         compact_newer(lake, backlog.index.cluster, backlog.batch[-1].snapshot_id)
 
 
@@ -204,18 +181,13 @@ def _derive(
     gone, has_moved = bronze.gone()
     if gone:
         return gone
-    keep_lag(bronze, settings.clients, settings.log_dirs, has_moved=has_moved)
-    _keep_groups(lake, cluster, backlog, settings)
+    readers = keep_lag(bronze, settings, has_moved=has_moved)
+    keep_status(lake, cluster, backlog, readers, settings.owners)
+    keep_forecasts(lake, cluster, backlog, readers, settings.status)
+    keep_group_changes(lake, cluster, backlog)
     keep_histograms(lake, cluster, backlog.batch, backlog.up_to_complete, clock())
     _keep_problems(lake, cluster, backlog, bronze.frame(WATERMARKS), settings)
     return {}
-
-
-def _keep_groups(lake: Lake, cluster: str, backlog: Backlog, settings: Settings) -> None:
-    """Writes how the groups of a batch are doing whose `lag` is written."""
-    keep_status(lake, cluster, backlog, settings.status, settings.owners)
-    keep_forecasts(lake, cluster, backlog, settings.status)
-    keep_group_changes(lake, cluster, backlog)
 
 
 def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, settings: Settings) -> None:

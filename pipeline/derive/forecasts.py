@@ -27,7 +27,7 @@ from pipeline.common.epoch import HOUR_MS
 from pipeline.common.rows import Rows, together
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
-from pipeline.derive.status import known_rows
+from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, of_snapshots, one_of
 from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
 
@@ -52,14 +52,14 @@ _FAR_BEHIND = """
 """
 
 
-def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, settings: StatusConfig) -> None:
+def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, readers: Readers, settings: StatusConfig) -> None:
     """Forecasts the groups of a batch whose `lag` and status are written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
-    known = known_rows(lake, FORECASTS, cluster, earlier, OF_KNOWN, SERIES)
+    known = lake.read_few_or_many(FORECASTS, of_snapshots(cluster, earlier), *OF_KNOWN)
     summed = lake.few_or_many(sums(lake.read_snapshots(LAG, cluster, ids)).select(*OF_SUMS))
     groups = _far_behind(lake, cluster, ids, settings) if _has_weeks(ids, backlog.weeks) else {}
     weeks = _weeks(lake, cluster, backlog.weeks, groups) if groups else None
-    most = backlog.most_rows  # usually far fewer, as topics have partitions
+    most = backlog.buckets * ROWS_A_BUCKET
     rows = forecast_rows(lake.spark, summed, known, settings, most, backlog.reach, weeks, groups)
     lake.replace(FORECASTS, rows, of_snapshots(cluster, ids))
 

@@ -11,17 +11,29 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
-from pipeline.analytics.keys import TOPIC
-from pipeline.analytics.lag.lag import PARTS, ROWS_A_BUCKET, lag_of_readers
+from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
+from pipeline.analytics.lag.lag import PARTS, facts_of_groups, lag_rows
 from pipeline.analytics.lag.log_files import located_offsets
 from pipeline.analytics.lag.recreated_topics import moved_topics
+from pipeline.analytics.status.partition_status import OF_KNOWN, partition_status
+from pipeline.analytics.status.partition_status import PARTS as STATUS_PARTS
+from pipeline.common.buckets import Bucket, OfBucket, Spread
 from pipeline.common.data_source import arrow_schema
-from pipeline.common.rows import Rows
+from pipeline.common.rows import Rows, tables_in_buckets
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.derive.backlog import Backlog, Snapshot
+from pipeline.derive.settings import Settings
 from pipeline.lake import Lake, of_snapshots
 from pipeline.log_segments.source import locate
-from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS, Table
+from pipeline.tables import (
+    CLIENT_POSITIONS,
+    COMMITTED_OFFSETS,
+    GROUP_MEMBERS,
+    LAG,
+    PARTITION_STATUS,
+    WATERMARKS,
+    Table,
+)
 
 
 @dataclass(frozen=True)
@@ -97,30 +109,67 @@ class Bronze:
         return _lacking(self.backlog.batch, numbers), any(row["of"] == "moved" for row in counted)
 
 
-def keep_lag(
-    bronze: Bronze, clients: Mapping[str, ConsumerSettings], log_dirs: Sequence[str], *, has_moved: bool
-) -> None:
-    """Writes `lag` for a batch. If a topic has moved, commits may belong to another log."""
-    lake, ids = bronze.lake, bronze.snapshot_ids
+@dataclass(frozen=True)
+class Readers:
+    """What was computed of the readers of a batch, for the steps that continue from it.
+
+    `lag` are rows of LAG, `statuses` rows of PARTITION_STATUS. Many rows are spread by partition, and by group.
+    """
+
+    lag: Rows
+    statuses: Rows
+
+
+def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
+    """Writes `lag` for a batch, and judges its readers. If a topic has moved, commits may belong to another log."""
+    lake, backlog, ids = bronze.lake, bronze.backlog, bronze.snapshot_ids
+    spread = Spread(tuple(TOPIC_PARTITION), backlog.buckets)
+    rulers, curves = backlog.index.rulers_and_curves(ids, bronze.seen, spread)
     parts = {
         "commits": bronze.commits,
         "watermarks": bronze.watermarks,
         "members": bronze.members,
-        "rulers": lake.computed_once(bronze.backlog.index.rulers(ids, bronze.seen, bronze.backlog.partitions)),
+        "rulers": rulers,
+        "known": _read(lake, bronze.cluster, PARTITION_STATUS, backlog.up_to_complete, *OF_KNOWN),
     }
     if has_moved:
         parts["previous"] = bronze.previous.where_among(bronze.moved_topics(), TOPIC)
-    reported = _reported(bronze, clients) if bronze.backlog.has_positions else None
+    reported = _reported(bronze, settings.clients) if backlog.has_positions else None
     if reported:
         parts["reported"] = reported
-    if log_dirs:
+    if settings.log_dirs:
         of_clients = reported.frame(lake.spark, PARTS["reported"]) if reported else None
-        find = partial(locate, log_dirs=log_dirs)
+        find = partial(locate, log_dirs=settings.log_dirs)
         commits, watermarks, members = (bronze.frame(t) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS))
         located = located_offsets(commits, watermarks, members, of_clients, find)
         parts["files"] = lake.few_or_many(located)
-    buckets = 1 + sum(s.rows for s in bronze.backlog.batch) // ROWS_A_BUCKET
-    lake.replace(LAG, lag_of_readers(parts, bronze.backlog.reach, buckets), of_snapshots(bronze.cluster, ids))
+    reach = dict(backlog.reach)
+    compute = partial(
+        _readers_in_bucket,
+        lag=partial(lag_rows, groups=facts_of_groups(parts), curves=curves, reach=reach),
+        status=partial(partition_status, settings=settings.status, reach=reach),
+    )
+    by_group = Spread(tuple(GROUP), backlog.buckets)
+    returns = {
+        "lag": [(LAG.schema, spread), (LAG.some(OF_GROUPS), by_group)],
+        "statuses": [(PARTITION_STATUS.schema, spread), (PARTITION_STATUS.some(STATUSES_OF_GROUPS), by_group)],
+    }
+    keep = partial(lake.keep, name=f"readers_{bronze.cluster}")
+    of_topics = {name: rows.where_known("topic") for name, rows in parts.items()}
+    made = tables_in_buckets(of_topics, _PARTS, spread, compute, returns, keep)
+    lake.replace(LAG, made["lag"], of_snapshots(bronze.cluster, ids))
+    return Readers(**made)
+
+
+OF_GROUPS = LAG.columns
+STATUSES_OF_GROUPS = PARTITION_STATUS.columns
+_PARTS = PARTS | {"known": STATUS_PARTS["known"]}
+
+
+def _readers_in_bucket(bucket: Bucket, lag: OfBucket, status: OfBucket) -> Bucket:
+    """The rows of LAG and of PARTITION_STATUS for some partitions."""
+    readers = lag({name: rows for name, rows in bucket.items() if name in PARTS})
+    return {"lag": readers, "statuses": status({**bucket, "lag": readers})}
 
 
 def _reported(bronze: Bronze, clients: Mapping[str, ConsumerSettings]) -> Rows:

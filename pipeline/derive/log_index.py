@@ -5,15 +5,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.log_index import index as log_index
+from pipeline.analytics.log_index.index import RULER_ROWS
+from pipeline.analytics.page_cache.reuse_distance import (
+    PARTS_OF_CURVES,
+    BrokerCurves,
+    curves_of,
+    partial_curves,
+)
+from pipeline.common.buckets import Bucket, Spread
 from pipeline.common.errors import LakeError
-from pipeline.common.rows import Rows
+from pipeline.common.rows import Rows, tables_in_buckets
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import LOG_INDEX, LOG_SAMPLES, READABLE, SNAPSHOTS, WATERMARKS
 
@@ -24,8 +34,6 @@ WRITTEN_EVERY = 10
 """The index is written again after this many snapshots."""
 LONGEST_TAIL = 120
 """The most snapshots that are read, unless a batch is larger. Older ones leave a gap that look-ups by time close."""
-ROWS_A_BUCKET = 50_000
-"""Watermarks from which rulers are extended together, in memory."""
 REWRITTEN = "laglake: another job has written the log index meanwhile"
 
 
@@ -80,18 +88,20 @@ class Index:
         found = self.lake.read_few_or_many(WATERMARKS, where)
         return self.lake.computed_once(found) if once else found
 
-    def rulers(self, batch: Sequence[int], watermarks: Rows, partitions: int | None = None) -> Rows:
-        """The rulers as of each snapshot of the batch: cluster, topic, partition, snapshot_id, ruler.
+    def rulers(self, batch: Sequence[int], watermarks: Rows) -> Rows:
+        """The rulers as of each snapshot of the batch: RULER_ROWS. `watermarks` are those of the tail and the batch."""
+        return log_index.rulers_of(self._seen(watermarks, batch), batch[0])
 
-        `watermarks` are those of the tail and of the batch; `partitions` is about how many partitions there are.
-        """
-        seen = self._seen(watermarks)
-        late = [i for i in batch if i not in self.tail]
-        if late:
-            seen["late"] = watermarks.where_in("snapshot_id", late)
-        return log_index.rulers_of(seen, batch[0], self._buckets(partitions))
+    def rulers_and_curves(self, batch: Sequence[int], watermarks: Rows, spread: Spread) -> tuple[Rows, BrokerCurves]:
+        """The same, computed only once and spread by partition; and the curves of the brokers, on the driver."""
+        compute = partial(_rulers_and_curves, batch=[*batch])
+        returns = {"rulers": [(RULER_ROWS, spread)], "curves": [(PARTS_OF_CURVES, Spread())]}
+        seen = self._seen(watermarks, batch)
+        keep = partial(self.lake.keep, name=f"rulers_{self.cluster}")
+        made = tables_in_buckets(seen, _SEEN, spread, compute, returns, keep)
+        return made["rulers"], curves_of(made["curves"])
 
-    def keep(self, watermarks: Rows, partitions: int | None = None) -> bool:
+    def keep(self, watermarks: Rows, buckets: int | None = None) -> bool:
         """Writes the index if there is none, or if the tail is long; not if another job has written it meanwhile.
 
         Returns whether there was none, or the tail was long.
@@ -99,16 +109,13 @@ class Index:
         if not self.tail or (len(self.tail) < WRITTEN_EVERY and self.through is not None):
             return False
         try:
-            rows = log_index.index_after(self._seen(watermarks), self.tail[-1], self._buckets(partitions))
+            rows = log_index.index_after(self._seen(watermarks), self.tail[-1], buckets)
             self.lake.guarded(self._check_unchanged).replace(LOG_INDEX, rows, of_cluster(self.cluster))
         except FAILURES as exc:
             if not _was_rewritten(exc):
                 raise
             log.info("%s: another job has written the log index meanwhile: its version is kept", self.cluster)
         return True
-
-    def _buckets(self, partitions: int | None) -> int | None:
-        return None if partitions is None else 1 + partitions * (1 + len(self.tail)) // ROWS_A_BUCKET
 
     def _check_unchanged(self) -> None:
         # Few rows are computed before the commit starts, and another job may have written the index since then.
@@ -128,16 +135,31 @@ class Index:
             found.rows.where(F.when(is_unchanged, True).otherwise(F.raise_error(F.lit(REWRITTEN)).cast("boolean")))
         )
 
-    def _seen(self, watermarks: Rows) -> dict[str, Rows]:
-        """The parts of which rulers are made."""
+    def _seen(self, watermarks: Rows, batch: Sequence[int] = ()) -> dict[str, Rows]:
+        """The parts of which rulers are made. A snapshot of the batch is late if the index already includes it."""
         # The running snapshot may have look-ups from a killed run; they will be replaced.
         learnt = of_snapshots(self.cluster, [i for i in self.tail if i != self.running])
         samples = self.lake.read_few_or_many(LOG_SAMPLES, learnt, *log_index.SEEN["samples"].names)
-        return {
+        seen = {
             "stored": self._known(),
             "watermarks": watermarks.where_in("snapshot_id", self.tail),
             "samples": samples,
         }
+        late = [snapshot_id for snapshot_id in batch if snapshot_id not in self.tail]
+        if late:
+            seen["late"] = watermarks.where_in("snapshot_id", late)
+        return seen
+
+
+_SEEN = log_index.SEEN | {"watermarks": WATERMARKS.some((*log_index.SEEN["watermarks"].names, "replicas"))}
+
+
+def _rulers_and_curves(bucket: Bucket, batch: Sequence[int]) -> Bucket:
+    """The rulers of some partitions as of each snapshot of the batch, and their part of the curves of brokers."""
+    rulers = log_index.rulers_in_bucket(bucket, batch[0])
+    is_of_batch = pc.is_in(bucket["watermarks"]["snapshot_id"], pa.array(batch, pa.int64()))
+    of_batch = bucket["watermarks"].filter(is_of_batch)
+    return {"rulers": rulers, "curves": partial_curves({"watermarks": of_batch, "rulers": rulers})}
 
 
 def with_the_index(action: Callable[[], T]) -> T:

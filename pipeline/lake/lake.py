@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
 from typing import Any
+from uuid import uuid4
 from zlib import crc32
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows
+from pipeline.common.errors import is_data_exception
 from pipeline.common.rows import Rows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import STAGING, NotForDriverError, arrow_rows
@@ -31,6 +33,7 @@ from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
 
+STAGED_OVER = "another run has staged its rows where this one had: does another run compute this cluster's lag?"
 Clock = Callable[[], datetime]
 """Returns the current time. It is a parameter, so that tests and reruns can choose the time."""
 
@@ -203,6 +206,22 @@ class Lake(LakeTables):
             return rows.localCheckpoint()
         except FAILURES:  # serverless compute has no checkpoints
             return rows
+
+    def keep(self, rows: DataFrame, name: str) -> DataFrame:
+        """Many rows, computed only once for several queries: Spark's executors keep them, or they are staged.
+
+        Serverless compute keeps no rows. `name` is the staging area. If another job stages other rows there meanwhile,
+        queries on these fail.
+        """
+        try:
+            return rows.localCheckpoint()
+        except FAILURES as exc:
+            if is_data_exception(exc):
+                raise
+        run = F.lit(uuid4().hex)
+        staged = self.stage(name, rows.withColumn("run", run))
+        is_own = F.when(F.col("run") == run, F.lit(True)).otherwise(F.raise_error(F.lit(STAGED_OVER)).cast("boolean"))
+        return staged.where(is_own).drop("run")
 
     def few_or_many(self, rows: DataFrame) -> Rows:
         """The rows, computed immediately if the job expects few."""

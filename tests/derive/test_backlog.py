@@ -161,14 +161,21 @@ def test_behind_a_partial_snapshot_the_newest_complete_one_is_used_too(lake: Lak
     assert known(lake, "partial ones").up_to_complete == [5, 4, 3]
 
 
-def test_the_rows_that_are_read_are_those_of_the_batch_and_of_the_largest_snapshot_before_it(lake: Lake) -> None:
-    """A partial snapshot may have few rows, but its readers continue from a complete one."""
+def test_there_are_enough_buckets_for_all_rows_that_a_batch_reads(lake: Lake) -> None:
+    """A partial snapshot may have few rows, but its readers continue from a complete one: the third of those before."""
     found = known(lake, "partial ones")
-    sizes = (7, 9, 1_000, 50_000)
+    sizes = (70_000, 90_000, 1_000_000, 5_000_000)
     before = [s._replace(rows=rows) for s, rows in zip(found.before, sizes, strict=False)]
-    batch = [found.batch[0]._replace(rows=rows) for rows in (5, 6)]
-    assert replace(found, batch=batch, before=before).most_rows == 5 + 6 + 1_000
-    assert replace(found, batch=batch, before=[]).most_rows == 5 + 6
+    batch = [found.batch[0]._replace(rows=rows) for rows in (50_000, 60_000)]
+    assert replace(found, batch=batch, before=before).buckets == 1 + (110 + 1_160) // 50
+    assert replace(found, batch=batch, before=[]).buckets == 1 + 110 // 50
+
+
+def test_there_are_enough_buckets_for_all_watermarks_of_the_log_index(lake: Lake) -> None:
+    found = known(lake, "partial ones")
+    before = [s._replace(ends=300_000) for s in found.before]
+    tail = replace(found.index, tail=range(9))
+    assert replace(found, before=before, index=tail).buckets == 1 + 300_000 * 10 // 50_000
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,9 @@ PARTS = {
     ),
     "files": FILES,
 }
-"""What `lag_rows` is computed from. There may be no part `previous` or `files`."""
+"""What `lag_rows` is computed from. There may be no part `reported`, `previous` or `files`."""
+_NOT_REPORTED = arrow_schema(PARTS["reported"]).empty_table()
 _REACH = pa.schema({"snapshot_id": pa.int64(), "since": pa.int64()})
-ROWS_A_BUCKET = 50_000
-"""Readers that are computed together, in memory."""
 
 
 def lag_table(
@@ -98,9 +97,8 @@ def lag_table(
 def lag_of_readers(parts: Mapping[str, Rows], reach: Mapping[int, int], buckets: int | None = None) -> Rows:
     """The rows of `lag` from rows of the tables that PARTS names; see `lag_table`.
 
-    The readers are computed in buckets, of at most ROWS_A_BUCKET if there are enough `buckets`.
+    The readers are computed in buckets, see `bucketed`.
     """
-    parts = {"reported": Rows(arrow_schema(PARTS["reported"]).empty_table()), **parts}
     curves = broker_curves(parts["watermarks"].where_known("topic"), parts["rulers"], buckets)
     compute = partial(lag_rows, groups=facts_of_groups(parts), curves=curves, reach=dict(reach))
     of_topics = {name: rows.where_known("topic") for name, rows in parts.items()}
@@ -115,7 +113,7 @@ def lag_rows(bucket: Bucket, groups: pa.Table, curves: BrokerCurves, reach: Mapp
     it; without it, all values come from rulers. `reach` is as for `commits_of_moved_topics`. Rungs that were not
     observed are NULL, and so is every value that needs them. Raises BadValueError if a value fits no type.
     """
-    with arrow_queries(bucket) as queries:
+    with arrow_queries({"reported": _NOT_REPORTED, **bucket}) as queries:
         since = pa.Table.from_pydict({"snapshot_id": [*reach], "since": [*reach.values()]}, _REACH)
         partitions = queries.rows(_PARTITIONS)
         queries.add(groups=groups, reach=since, partitions=partitions.drop_columns(["ruler"]))

@@ -77,7 +77,7 @@ def rulers_of(seen: Mapping[str, Rows], asked_from: int, buckets: int | None = N
 
     Those of the part `late` are watermarks of snapshots that the index already includes: see `known_rulers`.
     """
-    compute = partial(_rulers_in_bucket, asked_from=asked_from)
+    compute = partial(rulers_in_bucket, asked_from=asked_from)
     return bucketed(seen, SEEN, TOPIC_PARTITION, compute, RULER_ROWS, buckets)
 
 
@@ -95,7 +95,8 @@ def index_after(seen: Mapping[str, Rows], through_snapshot_id: int, buckets: int
     return bucketed(seen, SEEN, TOPIC_PARTITION, compute, LOG_INDEX.schema, buckets)
 
 
-def _rulers_in_bucket(bucket: Bucket, asked_from: int) -> pa.Table:
+def rulers_in_bucket(bucket: Bucket, asked_from: int) -> pa.Table:
+    """The rows of `rulers` for some partitions, from rows of SEEN."""
     if not len(bucket["watermarks"]):  # a late snapshot has no tail, and the rulers in the index need not be decoded
         return _known_in_bucket(bucket)
     with arrow_queries(bucket) as queries:

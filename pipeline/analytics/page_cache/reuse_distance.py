@@ -163,8 +163,7 @@ def broker_curves(watermarks: Rows, rulers: Rows, buckets: int | None = None) ->
     """
     parts = {"watermarks": watermarks, "rulers": rulers}
     partial = bucketed(parts, PARTITION_CURVES, TOPIC_PARTITION, partial_curves, PARTS_OF_CURVES, buckets)
-    # Each bucket has a part for each broker: in all, hundreds of times as many rows as there are curves.
-    return curves_of(partial.grouped(BROKER_AT, summed_curves, PARTS_OF_CURVES).collected_table())
+    return curves_of(partial)
 
 
 def partial_curves(bucket: Bucket) -> pa.Table:
@@ -212,8 +211,13 @@ def summed_curves(parts: pa.Table) -> pa.Table:
     return pa.Table.from_pydict(columns).cast(arrow_schema(PARTS_OF_CURVES))
 
 
-def curves_of(brokers: pa.Table) -> BrokerCurves:
-    """The curves of brokers from their sums. The values have single precision, so that they need half of the room."""
+def curves_of(parts: Rows) -> BrokerCurves:
+    """The curves of brokers from rows of PARTS_OF_CURVES, on the driver.
+
+    The values have single precision, so that they need half of the room.
+    """
+    # Each bucket has a part for each broker: in all, hundreds of times as many rows as there are curves.
+    brokers = parts.grouped(BROKER_AT, summed_curves, PARTS_OF_CURVES).collected_table()
     written, least, most = (_rows_of_ages(brokers[name]) for name in Curves._fields)
     doubt = np.maximum(most - written, written - least) + ROUNDING * (most + least)
     known_ms = np.asarray(brokers["known_ms"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,23 +16,29 @@ from pipeline.analytics.arrow_series import (
     bytes_of_rows,
     instants_ms,
     looked_up,
+    numbered_series,
     numbers,
     rows_of_bytes,
-    series_numbers,
     timestamps,
-    where_part,
 )
-from pipeline.analytics.keys import READER
+from pipeline.analytics.keys import READER, TOPIC_PARTITION
 from pipeline.analytics.status.memory import STORED_WIDTH, Bools, Memory, Observation, after, of_stored
 from pipeline.analytics.status.observed import OF_LAG, observed, why_unknown
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows, bucketed
 from pipeline.config.status import StatusConfig
-from pipeline.tables import PARTITION_STATUS
+from pipeline.tables import COMMITTED_OFFSETS, LAG, PARTITION_STATUS
 
-LAG_ROWS, KNOWN_ROWS, PLAIN_ROWS = "lag", "known", "plain"
-"""The values of `part`, which says what a row is."""
 OF_KNOWN = (*READER, "snapshot_id", "status", "since", "members_seen_at", "remembered")
 """The columns of `partition_status` from which a judgement continues."""
+PARTS = {
+    "lag": LAG.some(OF_LAG),
+    "known": PARTITION_STATUS.some(OF_KNOWN),
+    "commits": COMMITTED_OFFSETS.some((*READER, "snapshot_id", "committed_offset", "leader_epoch")),
+}
+"""What `partition_status` is computed from."""
 _COPIED = (*READER, "snapshot_id", "snapshot_date", "consumer_lag", "consumer_age_ms")
 
 
@@ -66,25 +73,43 @@ def _as_wide(mask: Bools, values: Ints) -> Bools:
     return mask[:, None] if values.ndim > 1 else mask
 
 
-def partition_status(rows: pa.Table, settings: StatusConfig, reach: Mapping[int, int]) -> pa.Table:
+def statuses_of_readers(
+    parts: Mapping[str, Rows], settings: StatusConfig, reach: Mapping[int, int], buckets: int | None = None
+) -> Rows:
+    """The rows of PARTITION_STATUS from rows of the tables that PARTS names; see `partition_status`."""
+    judge = partial(partition_status, settings=settings, reach=dict(reach))
+    return bucketed(parts, PARTS, TOPIC_PARTITION, judge, PARTITION_STATUS.schema, buckets)
+
+
+def partition_status(bucket: Bucket, settings: StatusConfig, reach: Mapping[int, int]) -> pa.Table:
     """The rows of PARTITION_STATUS for some readers, in all snapshots of a batch.
 
-    The column `part` of `rows` says what they are: LAG_ROWS are the rows to judge, with the columns OF_LAG; KNOWN_ROWS
-    are those of PARTITION_STATUS in earlier snapshots, with OF_KNOWN; PLAIN_ROWS have the key of each commit that has
-    no leader epoch, but only those of groups without members matter. The judgement of each reader continues from its
-    newest known row. `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none of
-    the snapshots since then counts as new.
+    The rows of PARTS are: `lag`, the rows to judge; `known`, rows of PARTITION_STATUS of earlier snapshots, from the
+    newest of which the judgement of each reader continues; `commits`, those of the batch, which tell what leader epoch
+    is stored with them. `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none
+    of the snapshots since then counts as new.
     """
-    readers, ids = series_numbers(rows, READER), numbers(rows, "snapshot_id")
-    of_lag, known, plain = (where_part(rows, part) for part in (LAG_ROWS, KNOWN_ROWS, PLAIN_ROWS))
+    plain = _plain_commits(bucket["commits"])
+    lag, known = bucket["lag"], bucket["known"]
+    readers, of_known, of_plain = numbered_series((lag, known, plain), READER)
+    count = 1 + max((int(each.max()) for each in (readers, of_known) if len(each)), default=0)
     # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
-    of_lag, known = (at[np.lexsort((ids[at], readers[at]))] for at in (of_lag, known))
-    state = _remembered(rows.select(OF_KNOWN).take(known), readers[known], int(readers.max(initial=0)) + 1)
-    lag = rows.select(OF_LAG).take(of_lag)
+    order = np.lexsort((numbers(known, "snapshot_id"), of_known))
+    state = _remembered(known.take(order), of_known[order], count)
+    order = np.lexsort((numbers(lag, "snapshot_id"), readers))
+    lag, readers = lag.select(OF_LAG).take(order), readers[order]
+    ids = numbers(lag, "snapshot_id")
     seen = observed(lag)
-    has_plain = _has_plain((readers[of_lag], ids[of_lag]), (readers[plain], ids[plain]))
+    has_plain = _has_plain((readers, ids), (of_plain, numbers(plain, "snapshot_id")))
     seen["has_epoch"] = _has_epoch(seen["has_members"], seen.pop("verified_epoch"), has_plain)
-    return _table(lag, seen, _followed(readers[of_lag], ids[of_lag], seen, state, settings, reach))
+    return _table(lag, seen, _followed(readers, ids, seen, state, settings, reach)).cast(
+        arrow_schema(PARTITION_STATUS.schema)
+    )
+
+
+def _plain_commits(commits: pa.Table) -> pa.Table:
+    """The commits with which no leader epoch is stored."""
+    return commits.filter(pc.and_(commits["committed_offset"].is_valid(), commits["leader_epoch"].is_null()))
 
 
 def _has_plain(looked: tuple[Ints, Ints], plain: tuple[Ints, Ints]) -> Bools:

@@ -11,8 +11,7 @@ from pipeline.analytics.arrow_series import bytes_of_rows
 from pipeline.analytics.findings.skipped import MOST_OFFSETS, skipped
 from pipeline.analytics.status.memory import Memory
 from pipeline.common.epoch import MINUTE_MS
-from pipeline.derive.status import IS_PLAIN, of_empty_groups
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, GROUP_STATUS, LAG, PARTITION_STATUS
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS
 from tests.helpers.rows import frame
 from tests.helpers.statuses import judged
 from tests.helpers.worded import worded
@@ -149,17 +148,10 @@ def memories(spark: SparkSession) -> dict[str, list[int]]:
         for minute, (offset, (_, epoch)) in enumerate(zip(offsets, of_group, strict=True))
     ]
     commits = [(*row[:3], row[4], row[8], row[9]) for row in looks]
-    members = [(*row[:2], row[7]) for row in looks]
     names = "snapshot_id group_id topic partition committed_offset leader_epoch"
-    plain = of_empty_groups(
-        frame(spark, COMMITTED_OFFSETS, names, *commits).where(IS_PLAIN),
-        frame(spark, GROUP_MEMBERS, "snapshot_id group_id state", *members),
-    )
-    assert sorted((row.group_id, (row.snapshot_id - T0) // MINUTE_MS) for row in plain.collect()) == [
-        *(("plain", 3), ("plain", 4), ("reset", 4)),
-    ]
+    stored = frame(spark, COMMITTED_OFFSETS, names, *commits)
     nothing: DataFrame = frame(spark, PARTITION_STATUS, "snapshot_id")
-    rows = judged(frame(spark, LAG, LOOKED, *looks), nothing, plain).where(f"snapshot_id = {T0 + 4 * MINUTE_MS}")
+    rows = judged(frame(spark, LAG, LOOKED, *looks), nothing, stored).where(f"snapshot_id = {T0 + 4 * MINUTE_MS}")
     return {row.group_id: remembered(row.remembered) for row in rows.collect()}
 
 

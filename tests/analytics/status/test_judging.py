@@ -8,21 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from pipeline.analytics.arrow_series import NONE, bytes_of_rows, rows_of_bytes
 from pipeline.analytics.status.memory import Memory
-from pipeline.analytics.status.observed import OF_LAG
-from pipeline.analytics.status.partition_status import KNOWN_ROWS, LAG_ROWS, OF_KNOWN, partition_status
+from pipeline.analytics.status.partition_status import OF_KNOWN, PARTS, partition_status
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS, utc
 from pipeline.config.status import StatusConfig
-from pipeline.tables import LAG, PARTITION_STATUS
+from pipeline.tables import PARTITION_STATUS
 from tests.helpers.judged import RATE, T0, Step, judged
 
 READERS, SNAPSHOTS = 30, 90
-LOOKS = arrow_schema(StructType([*LAG.some(OF_LAG), *PARTITION_STATUS.some(("status", "since", "members_seen_at"))]))
-LOOKS = LOOKS.append(pa.field("remembered", pa.binary())).append(pa.field("part", pa.string()))
 Row = dict[str, Any]
 
 
@@ -57,7 +53,6 @@ def observation(reader: int, number: int, step: Step, topic: int) -> Row:
         "topic": f"t{reader % 3}",
         "partition": reader,
         "snapshot_id": at_ms,
-        "part": LAG_ROWS,
         "committed_captured_at": utc(at_ms),
         "topic_id": str(topic),
         "committed_offset": committed,
@@ -69,14 +64,21 @@ def observation(reader: int, number: int, step: Step, topic: int) -> Row:
 
 
 def judged_together(rows: list[Row], reach: dict[int, int] | None = None) -> list[Row]:
-    found = partition_status(pa.Table.from_pylist(rows, LOOKS), StatusConfig(), reach or {})
+    """The statuses of rows of `lag`, which continue from rows that have been judged: those have `remembered`."""
+    given = {
+        "lag": [row for row in rows if "remembered" not in row],
+        "known": [row for row in rows if "remembered" in row],
+        "commits": [],
+    }
+    bucket = {name: pa.Table.from_pylist(of, arrow_schema(PARTS[name])) for name, of in given.items()}
+    found = partition_status(bucket, StatusConfig(), reach or {})
     assert found.column_names == PARTITION_STATUS.columns
     rows_found: list[Row] = found.to_pylist()
     return rows_found
 
 
 def known(row: Row) -> Row:
-    return {name: row[name] for name in OF_KNOWN} | {"part": KNOWN_ROWS}
+    return {name: row[name] for name in OF_KNOWN}
 
 
 @pytest.mark.parametrize(
