@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
-from pipeline.common.epoch import DAY_MS, HOUR_MS, to_epoch_ms, utc_date
+from pipeline.analytics.histograms.lag_histograms import (
+    COUNTED,
+    MEASURES,
+    PARTS,
+    histograms_of_snapshots,
+    histograms_of_windows,
+)
+from pipeline.common.epoch import DAY_MS, HOUR_MS, to_epoch_ms
 from pipeline.common.errors import LakeError
+from pipeline.common.rows import Rows
 from pipeline.derive.backlog import Snapshot
-from pipeline.lake import CONFLICT_TRIES, Lake, of_windows
+from pipeline.lake import CONFLICT_TRIES, Lake, of_snapshots, of_windows, of_windows_within
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 
 
@@ -23,10 +30,10 @@ def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before:
     that hour is computed, and again whenever a late snapshot of that hour is computed. The same holds for days.
     """
     ids = [s.snapshot_id for s in batch]
-    counted = histograms(lake.read_snapshots(LAG, cluster, ids))
+    lag = lake.read_few_or_many(LAG, of_snapshots(cluster, ids), *COUNTED.names)
     # For each measure: one row for the cluster, one for each group, and at most two for each partition (topic, broker).
     most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
-    lake.replace(LAG_HISTOGRAMS, counted, of_windows(cluster, ids, window_ms=0), most)
+    lake.replace(LAG_HISTOGRAMS, histograms_of_snapshots(lag), of_windows(cluster, ids, window_ms=0), most)
     touched = [*before[:1], *ids]
     now_ms = to_epoch_ms(now)
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
@@ -39,26 +46,28 @@ def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: lis
     """Writes the windows that begin at `starts` (epoch ms), merged from the shorter windows that they cover.
 
     Another job may write shorter windows, and then these windows, between our read and our write. Our windows would
-    then lack its rows, and Delta would see no conflict. So the shorter windows are read again after each write, and if
-    they have changed, it starts again.
+    then lack its rows. If Spark writes, it reads the shorter windows after its transaction has begun. So either it sees
+    the rows of the other job, or Delta sees a conflict over these windows. The driver has read few rows before its
+    transaction begins. So they are read again after each write, and if they have changed, it starts again.
     """
+    where = of_windows_within(cluster, starts, window_ms, from_ms)
     for _ in range(CONFLICT_TRIES):
-        covered = _covered(lake, cluster, window_ms, from_ms, starts)
-        before = _fingerprint(covered)
-        lake.replace(LAG_HISTOGRAMS, rolled_up(covered, window_ms, from_ms), of_windows(cluster, starts, window_ms))
-        if _fingerprint(_covered(lake, cluster, window_ms, from_ms, starts)) == before:
+        covered = _covered(lake, where)
+        merged = histograms_of_windows(covered, window_ms, from_ms)
+        # With fewer rows than that, the driver would compute Spark's rows before it begins to write them.
+        lake.replace(LAG_HISTOGRAMS, merged, of_windows(cluster, starts, window_ms), most=MANY_ROWS)
+        if isinstance(covered.rows, DataFrame) or _are_same(covered, _covered(lake, where)):
             return
     raise LakeError(f"gave up after {CONFLICT_TRIES} tries: another job keeps writing lag_histograms of {cluster}")
 
 
-def _covered(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: list[int]) -> DataFrame:
-    """The current rows of those windows of `from_ms` that the windows of `window_ms` at `starts` consist of."""
-    known = lake.read_dates(LAG_HISTOGRAMS, cluster, [utc_date(start) for start in starts])
-    at_ms = F.unix_millis("window_start")
-    return known.where((F.col("window_ms") == from_ms) & (at_ms - F.pmod(at_ms, F.lit(window_ms))).isin(starts))
+def _covered(lake: Lake, where: str) -> Rows:
+    return lake.read_few_or_many(LAG_HISTOGRAMS, where, *PARTS.names, "window_ms")
 
 
-def _fingerprint(rows: DataFrame) -> tuple[int, ...]:
-    """Numbers that are equal for equal rows, in any order."""
-    [found] = rows.agg(F.count("*"), F.bit_xor(F.xxhash64(*rows.columns))).collect()
-    return tuple(found)
+def _are_same(few: Rows, others: Rows) -> bool:
+    """Whether the others are the same rows, in any order."""
+    if isinstance(others.rows, DataFrame):  # they are many now
+        return False
+    key = [(name, "ascending") for name in ("window_start", "measure", "scope", "scope_value")]
+    return bool(few.collected_table().sort_by(key).equals(others.rows.sort_by(key)))

@@ -12,6 +12,7 @@ from pipeline.lake.predicates import (
     of_each,
     of_snapshots,
     of_windows,
+    of_windows_within,
     one_of,
     since_days,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "of_each",
     "of_snapshots",
     "of_windows",
+    "of_windows_within",
     "one_of",
     "refuse_new",
     "retry_on_conflict",

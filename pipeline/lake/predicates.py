@@ -66,6 +66,20 @@ def of_windows(cluster: str, starts_ms: Iterable[int], window_ms: int) -> str:
     return f"{of_cluster(cluster)} AND {_windows(starts, window_ms)}" if starts else "false"
 
 
+def of_windows_within(cluster: str, starts_ms: Collection[int], window_ms: int, from_ms: int) -> str:
+    """The predicate for the windows of `from_ms` in longer ones: of `window_ms`, which divides a day, at `starts_ms`.
+
+    It compares instants with literals, so that Delta reads only files whose smallest and greatest instants fit.
+    """
+
+    def lies_within(start_ms: int) -> str:
+        return f"window_start >= {instant_literal(start_ms)} AND window_start < {instant_literal(start_ms + window_ms)}"
+
+    within = _either(lies_within(start_ms) for start_ms in starts_ms)
+    days = _dates(map(utc_date, starts_ms))
+    return f"{of_cluster(cluster)} AND {days} AND window_ms = {from_ms} AND ({within})" if starts_ms else "false"
+
+
 LOOKED_BACK_MS = (12 * HOUR_MS, 30 * DAY_MS)
 """How far back to look for the newest snapshots before the whole history is read."""
 

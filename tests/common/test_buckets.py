@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, StructType
 
 from pipeline.common.arrow_sql import arrow_queries
-from pipeline.common.buckets import Bucket
+from pipeline.common.buckets import Bucket, Spread
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.errors import BadValueError, data_exception, is_data_exception
-from pipeline.common.rows import Rows, bucketed
+from pipeline.common.rows import Rows, bucketed, tables_in_buckets
 from pipeline.lake.conflicts import SPARK_ERRORS
 from pipeline.tables.columns import BINARY, BOOLEAN, DATE, INT, LONG, STRING, TIMESTAMP
 
@@ -32,6 +32,7 @@ ROWS = {
     "odd": [("a", b"\x00\xff", True, NOON.date()), ("b", None, None, None)],
 }
 FOUND = StructType().add("group", STRING).add("topic", STRING).add("lag", LONG).add("facts", STRING)
+NUMBERS = [2, 0, 2, 0, 1, 2]
 EXPECTED = [
     ("g", "a", 3, f"{round(NOON.timestamp() * 1_000_000)} [1, 2] \\x00\\xFF true 2026-01-31 1"),
     ("g", "b", 15, None),
@@ -106,3 +107,47 @@ def test_a_value_that_fits_no_type_is_one_error(spark: SparkSession, many: tuple
         "python": "OverflowError: can't convert negative int to unsigned",
     }
     assert expected[engine] in data_exception(failure.value)
+
+
+def lags_and_groups(bucket: Bucket) -> Bucket:
+    return {"lags": lags(bucket), "groups": bucket["commits"].select(["group", "topic"])}
+
+
+@pytest.mark.parametrize("many", [(), tuple(ROWS)], ids=["few", "many"])
+def test_several_tables_of_one_pass_are_computed_once_and_go_on_in_buckets(
+    spark: SparkSession, many: tuple[str, ...]
+) -> None:
+    kept: list[DataFrame] = []
+
+    def keep(rows: DataFrame) -> DataFrame:
+        kept.append(rows.localCheckpoint())
+        return kept[-1]
+
+    by_topic, by_group = Spread(("topic",), 3), Spread(("group",), 2)
+    some = StructType([FOUND["group"], FOUND["lag"]])
+    groups = StructType().add("group", STRING).add("topic", STRING)
+    returns = {"lags": [(FOUND, by_topic), (some, by_group)], "groups": [(groups, by_group)]}
+    made = tables_in_buckets(parts_of(spark, ROWS, *many), SCHEMAS, by_topic, lags_and_groups, returns, keep)
+    assert sorted((tuple(row.values()) for row in made["lags"].collected()), key=str) == EXPECTED
+    assert sorted(tuple(row.values()) for row in made["groups"].collected()) == [row[:2] for row in EXPECTED]
+
+    def summed(bucket: Bucket) -> pa.Table:
+        with arrow_queries(bucket) as queries:
+            rows = queries.rows("""
+                SELECT "group" AS name, (SELECT sum(lag) FROM lags WHERE lags."group" = groups."group") AS count
+                FROM groups GROUP BY ALL
+            """)
+        return rows.cast(arrow_schema(COUNTED))
+
+    sums = bucketed(made, {"lags": some, "groups": groups}, ("group",), summed, COUNTED, 2 if many else None)
+    assert sorted(tuple(row.values()) for row in sums.collected()) == [("g", 18), ("h", 2)]
+    assert [rows.schema.names for rows in kept] == ([["part", "bucket", "packed"]] if many else [])
+
+
+def test_a_row_has_the_same_bucket_in_each_process_and_null_has_one() -> None:
+    """The numbers are literals: if they changed, workers of two versions would put a key into two buckets."""
+    rows = pa.table({"topic": ["a", "b", "", None, "\u00e9" * 300, "a"], "partition": pa.array([0, 1, 2, None, 7, 0])})
+    spread = Spread(("topic", "partition"), 5)
+    assert spread.numbers(rows).tolist() == NUMBERS
+    assert Spread(("topic", "partition"), 5).numbers(rows.slice(3)).tolist() == NUMBERS[3:]
+    assert {*Spread().numbers(rows).tolist()} == {0}

@@ -1,20 +1,25 @@
 """Two jobs that compute the lag of one cluster at once: one reads, and the other writes meanwhile."""
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.common.epoch import utc_date
+from pipeline.common.rows import Rows
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster, histograms
 from pipeline.derive import lag as derive_lag
 from pipeline.derive import log_index as index
+from pipeline.derive.backlog import Snapshot
 from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
@@ -84,6 +89,12 @@ def results(lake: Lake) -> list[Any]:
 
 def through(lake: Lake) -> int:
     return int(lake.read_all(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
+
+
+def counts_of_hours(lake: Lake) -> list[int]:
+    """How many values of consumer_lag the group has in each hour."""
+    hours = "window_ms = 3600000 AND scope = 'group' AND measure = 'consumer_lag'"
+    return [row["count"] for row in lake.read_where(LAG_HISTOGRAMS, hours).collect()]
 
 
 def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,11 +183,61 @@ def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.
         land(lake, IDS[5:])
         assert compute_cluster(lake, "c", lambda: ended) == 5
 
-    monkeypatch.setattr(histograms, "rolled_up", once(other, histograms.rolled_up))
+    monkeypatch.setattr(histograms, "histograms_of_windows", once(other, histograms.histograms_of_windows))
     assert compute_cluster(lake, "c", lambda: ended) == 2
-    hours = lake.read_where(LAG_HISTOGRAMS, "window_ms = 3600000 AND scope = 'group' AND measure = 'consumer_lag'")
     # A look at minute 2, 3, ... of the hour, so all eight are in the one from 12:00.
-    assert [row["count"] for row in hours.collect()] == [len(IDS)]
+    assert counts_of_hours(lake) == [len(IDS)]
+
+
+def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One job is computing an hour, in its transaction, when the other adds a snapshot and writes the hour."""
+    caplog.set_level(logging.INFO, "pipeline")
+    monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)  # as on an object store
+    rows = [("c", i, utc_date(i), "g", "t", 0, 1, 7) for i in IDS[:2]]
+    names = "cluster snapshot_id snapshot_date group_id topic partition leader consumer_lag"
+    lake.replace(LAG, frame(lake.spark, LAG, names, *rows), of_snapshots("c", IDS[:2]))
+    store = Lake(lake.spark, lake._config)
+    is_computing, may_go_on = tmp_path / "is_computing", tmp_path / "may_go_on"
+
+    def keep(snapshot_id: int) -> None:
+        snapshot = Snapshot(snapshot_id, "r", "complete", commits=1, ends=1, members=0, positions=0, rows=2, groups=1)
+        histograms.keep_histograms(store, "c", [snapshot], [], T0 + timedelta(hours=2))
+
+    def wait_on_a_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            is_computing.touch()
+            wait_for(may_go_on)
+            yield batch
+
+    def held_up(*args: Any) -> Rows:
+        monkeypatch.setattr(histograms, "histograms_of_windows", compute)
+        found = compute(*args).rows
+        assert isinstance(found, DataFrame)
+        return Rows(found.coalesce(1).mapInArrow(wait_on_a_worker, found.schema))
+
+    def other() -> None:
+        wait_for(is_computing)
+        keep(IDS[1])
+        may_go_on.touch()
+
+    compute = histograms.histograms_of_windows
+    monkeypatch.setattr(histograms, "histograms_of_windows", held_up)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(other)
+        keep(IDS[0])
+        done.result()
+    assert "another writer was first, trying again" in caplog.text
+    assert counts_of_hours(store) == [2]
+
+
+def wait_for(file: Path) -> None:
+    """Returns when the file exists; fails after a minute."""
+    until = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < until, f"{file.name} was not written"
+        time.sleep(0.05)
 
 
 def test_an_absurd_commit_only_has_the_status_beyond_end(lake: Lake) -> None:

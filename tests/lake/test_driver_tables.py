@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.common.epoch import to_epoch_ms, utc
 from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows, one_of
+from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows, of_windows_within, one_of
 from pipeline.lake.driver_tables import DriverTables, arrow_rows
 from pipeline.lake.durable import sync_versions
 from pipeline.lake.history import MOST_COMMITS
@@ -70,6 +71,24 @@ def test_replacing_a_window_leaves_other_windows(by_driver: Lake) -> None:
             by_driver.replace_rows(LAG_HISTOGRAMS, [window], of_windows("east", [ID], window_ms=3_600_000))
     assert found(by_driver.read_each(LAG_HISTOGRAMS, {"east": [ID]})) == found(by_driver.rows(LAG_HISTOGRAMS, [row]))
     assert by_driver.read(LAG_HISTOGRAMS).count() == 2
+
+
+def test_a_window_consists_of_the_shorter_ones_that_begin_in_it(by_driver: Lake, by_spark: Lake) -> None:
+    hour_ms = 3_600_000
+    begin_ms = ID - ID % hour_ms
+    starts = [begin_ms - 1, begin_ms, begin_ms + hour_ms - 1, begin_ms + hour_ms]
+    row = full_row(LAG_HISTOGRAMS)
+    rows = [
+        with_values(LAG_HISTOGRAMS, row, window_start=utc(start), snapshot_date=utc(start).date(), window_ms=window_ms)
+        for start in starts
+        for window_ms in (0, 60_000)
+    ]
+    by_driver.replace_rows(LAG_HISTOGRAMS, rows, "cluster = 'east'")
+    where = of_windows_within("east", [begin_ms], window_ms=hour_ms, from_ms=60_000)
+    for reader in (by_driver, by_spark):
+        names = reader.read_where(LAG_HISTOGRAMS, where, "window_start", "window_ms").collect()
+        assert sorted((to_epoch_ms(r[0].astimezone(UTC)), r[1]) for r in names) == [(s, 60_000) for s in starts[1:3]]
+        assert reader.read_where(LAG_HISTOGRAMS, of_windows_within("east", [], hour_ms, 0)).collect() == []
 
 
 def test_a_predicate_may_contain_a_reserved_word(by_driver: Lake) -> None:

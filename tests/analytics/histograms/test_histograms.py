@@ -8,16 +8,26 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.analytics.histograms import buckets as tally
 from pipeline.analytics.histograms.buckets import MAX_BUCKET, bucket_of
-from pipeline.analytics.histograms.lag_histograms import MEASURES, histograms, rolled_up
+from pipeline.analytics.histograms.lag_histograms import (
+    COUNTED,
+    MEASURES,
+    PARTS,
+    SCOPES,
+    histograms,
+    merge_histograms,
+    rolled_up,
+    tally_lag,
+)
 from pipeline.analytics.histograms.quantiles import KIP532, PERCENTILES, kip532, quantiles, quantiles_function
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import DAY_MS, HOUR_MS
 from pipeline.tables import LAG, LAG_HISTOGRAMS
 from tests.helpers.rows import frame
@@ -265,15 +275,106 @@ def test_rows_in_several_tasks_and_batches_are_counted_once(spark: SparkSession)
     assert is_in_bucket(max(values), max(counted(row)))
 
 
-def test_a_worker_counts_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "CHUNK_ROWS", 4)
-    rows = pa.table({"cluster": ["east"] * 10, "snapshot_id": [1] * 10, "lag": range(10)})
-    names = "cluster snapshot_id scope scope_value measure zero negative null bucket_offset bucket_counts count sum"
-    batches = tally.tallies(
-        iter(rows.to_batches(max_chunksize=2)), {"cluster": "cluster"}, ["lag"], [*names.split(), "min", "max"]
+def rows_of_lag(*rows: dict[str, Any]) -> pa.Table:
+    """Rows of `lag` with the columns that are counted, without Spark."""
+    schema = arrow_schema(COUNTED)
+    plain = {"cluster": "east", "snapshot_id": NOON_MS, "leader": 1, "topic": "t", "group_id": "g"}
+    return pa.Table.from_pylist([dict.fromkeys(schema.names) | plain | row for row in rows], schema)
+
+
+def part(**columns: Any) -> dict[str, Any]:
+    """A row of PARTS: an empty histogram, but for the columns that are given."""
+    counts = dict.fromkeys(["zero_count", "negative_count", "null_count", "count"], 0)
+    known = {"cluster": "east", "window_start": datetime(2026, 1, 31, 12, tzinfo=UTC), "measure": "consumer_lag"}
+    named = {"scope": "group", "scope_value": "g", "sum": Decimal(0), "bucket_counts": []}
+    return dict.fromkeys(PARTS.names) | counts | known | named | columns
+
+
+def merged_parts(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return merge_histograms(pa.Table.from_pylist([*parts], arrow_schema(PARTS)), window_ms=0).to_pylist()
+
+
+ROWS_OF_LAG = st.builds(
+    dict,
+    cluster=st.sampled_from(["east", "west"]),
+    snapshot_id=st.sampled_from([NOON_MS, NOON_MS + 1]),
+    group_id=st.sampled_from(["", "g", "it's"]),
+    leader=st.sampled_from([None, -1, 2**31 - 1]),
+    consumer_lag=st.one_of(ANY_VALUES, st.just(MAX_LONG)),
+)
+
+
+@given(st.lists(ROWS_OF_LAG), st.integers(1, 5), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=50)
+def test_histograms_of_buckets_merge_to_those_of_all_rows(rows: list[dict[str, Any]], buckets: int, mix: Any) -> None:
+    """Each scope is counted in a pass of its own, and the parts come in any order."""
+    parts = pa.concat_tables(
+        tally_lag(rows_of_lag(*rows[n::buckets]), [scope]) for scope in SCOPES for n in range(buckets)
     )
-    found = [(r["count"], int(r["sum"]), r["min"], r["max"]) for batch in batches for r in batch.to_pylist()]
-    assert found == [(4, 6, 0, 3), (4, 22, 4, 7), (2, 17, 8, 9)]
+    order = [*range(len(parts))]
+    mix.shuffle(order)
+    merged = merge_histograms(parts.take(pa.array(order, pa.int64())), window_ms=0)
+    merged = merged.filter(pc.equal(merged["measure"], "consumer_lag"))
+    found = {(r["cluster"], r["window_start"], r["scope"], r["scope_value"]): r for r in merged.to_pylist()}
+    assert len(found) == len(merged)
+    expected: dict[tuple[Any, ...], list[int | None]] = {}
+    for row in rows:
+        values = {"cluster": row["cluster"], "broker": row["leader"], "topic": "t", "group": row["group_id"]}
+        at = datetime.fromtimestamp(row["snapshot_id"] / 1000, UTC)
+        for scope, value in values.items():
+            if value is not None:
+                expected.setdefault((row["cluster"], at, scope, str(value)), []).append(row["consumer_lag"])
+    assert found.keys() == expected.keys()
+    for key, values_of_key in expected.items():
+        assert_counts(found[key], values_of_key)
+
+
+def assert_counts(histogram: dict[str, Any], values: list[int | None]) -> None:
+    """That a histogram is the one of the values, which are counted with Python's integers."""
+    known = [v for v in values if v is not None and v >= 0]
+    positive = [v for v in known if v > 0]
+    assert histogram["null_count"] == values.count(None)
+    assert histogram["negative_count"] == len([v for v in values if v is not None and v < 0])
+    assert histogram["zero_count"] == known.count(0)
+    assert (histogram["count"], histogram["sum"]) == (len(known), sum(known))
+    assert (histogram["min"], histogram["max"]) == (min(known, default=None), max(known, default=None))
+    assert sum(histogram["bucket_counts"]) == len(positive)
+    below = 0
+    for place, count in enumerate(histogram["bucket_counts"]):
+        below += count
+        # All values up to the bucket's upper bound are in it or in one before it.
+        bound = 2 ** (histogram["bucket_offset"] + place + 1)
+        assert below == len([v for v in positive if v**8 <= bound])
+    assert (histogram["bucket_offset"] is None) == (not positive)
+    assert not positive or (histogram["bucket_counts"][0] and histogram["bucket_counts"][-1])
+
+
+def test_only_the_scopes_that_are_asked_for_are_counted_with_all_measures() -> None:
+    tallied = tally_lag(rows_of_lag({"leader": None, "consumer_lag": 5}), ["broker", "group"]).to_pylist()
+    assert [(r["scope"], r["measure"]) for r in tallied] == [("group", measure) for measure in MEASURES]
+    assert [r["null_count"] for r in tallied] == [0] + [1] * 10
+
+
+def test_a_distance_that_is_only_a_lower_bound_counts_as_unknown() -> None:
+    known = ["interpolated", "at_least", None]
+    rows = rows_of_lag(*({"reuse_bytes": 9, "reuse_method": method} for method in known))
+    (found,) = [r for r in tally_lag(rows, ["group"]).to_pylist() if r["measure"] == "reuse_bytes"]
+    assert (found["count"], found["null_count"], found["sum"]) == (1, 2, 9)
+
+
+def test_no_rows_have_no_histograms() -> None:
+    assert tally_lag(rows_of_lag()).num_rows == 0
+    assert merged_parts() == []
+
+
+def test_a_total_is_null_if_its_column_cannot_hold_it_or_if_a_part_is_not_known() -> None:
+    most = Decimal(10**38 - 1)
+    (held,) = merged_parts(part(count=MAX_LONG - 1, sum=Decimal(10**38 - 2)), part(count=1, sum=Decimal(1)))
+    assert (held["count"], held["sum"]) == (MAX_LONG, most)
+    (beyond,) = merged_parts(part(count=MAX_LONG, sum=most), part(count=1, sum=Decimal(1)))
+    assert (beyond["count"], beyond["sum"], beyond["zero_count"]) == (None, None, 0)
+    (unknown,) = merged_parts(part(count=None, sum=None), part(count=1, sum=Decimal(1)))
+    assert (unknown["count"], unknown["sum"]) == (None, None)
 
 
 BEGIN_MS = NOON_MS - NOON_MS % DAY_MS
