@@ -23,12 +23,6 @@ def read_ms(captured_at: str = "captured_at") -> Column:
     return F.coalesce(F.unix_millis(captured_at), F.col("snapshot_id"))
 
 
-def mean_read_ms(captured_at: str = "captured_at") -> Column:
-    """The mean time at which the rows of a snapshot were read: the time of sums over these rows. NULL if unknown."""
-    late_ms = F.unix_millis(captured_at) - F.col("snapshot_id")
-    return F.col("snapshot_id") + F.round(F.avg(late_ms)).cast("bigint")
-
-
 def change(value: Column, series: WindowSpec) -> Column:
     """By how much a value has changed since the row before; NULL at the first row, or if one value is not known."""
     return value - F.lag(value).over(series)

@@ -66,3 +66,9 @@ def epoch_ms_sql(instant: str) -> str:
 def names_sql(names: Iterable[str]) -> str:
     """The names of columns, for a SELECT or USING."""
     return ", ".join(f'"{name}"' for name in names)
+
+
+def struct_sql(fields: Mapping[str, str]) -> str:
+    """A struct with these fields, given as name → expression. Structs are compared field by field; NULL is greatest."""
+    pairs = ", ".join(f"'{name}': {expression}" for name, expression in fields.items())
+    return f"{{{pairs}}}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.histograms.lag_histograms import (
-    COUNTED,
     MEASURES,
     PARTS,
     histograms_of_snapshots,
@@ -17,23 +15,24 @@ from pipeline.analytics.histograms.lag_histograms import (
 from pipeline.common.epoch import DAY_MS, HOUR_MS, to_epoch_ms
 from pipeline.common.errors import LakeError
 from pipeline.common.rows import Rows
-from pipeline.derive.backlog import Snapshot
-from pipeline.lake import CONFLICT_TRIES, Lake, of_snapshots, of_windows, of_windows_within
+from pipeline.derive.backlog import Backlog
+from pipeline.derive.lag import Readers
+from pipeline.lake import CONFLICT_TRIES, Lake, of_windows, of_windows_within
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.tables import LAG, LAG_HISTOGRAMS
+from pipeline.tables import LAG_HISTOGRAMS
 
 
-def keep_histograms(lake: Lake, cluster: str, batch: Sequence[Snapshot], before: Sequence[int], now: datetime) -> None:
+def keep_histograms(lake: Lake, cluster: str, backlog: Backlog, readers: Readers, now: datetime) -> None:
     """Writes the histograms of a batch of snapshots, and of the hours and days that contain one of them and have ended.
 
     The snapshot just before the batch is included. So the histogram of an hour is written when the first snapshot after
     that hour is computed, and again whenever a late snapshot of that hour is computed. The same holds for days.
     """
+    batch, before = backlog.batch, backlog.up_to_complete
     ids = [s.snapshot_id for s in batch]
-    lag = lake.read_few_or_many(LAG, of_snapshots(cluster, ids), *COUNTED.names)
     # For each measure: one row for the cluster, one for each group, and at most two for each partition (topic, broker).
     most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
-    lake.replace(LAG_HISTOGRAMS, histograms_of_snapshots(lag), of_windows(cluster, ids, window_ms=0), most)
+    lake.replace(LAG_HISTOGRAMS, histograms_of_snapshots(readers.lag), of_windows(cluster, ids, window_ms=0), most)
     touched = [*before[:1], *ids]
     now_ms = to_epoch_ms(now)
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):

@@ -11,10 +11,12 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.histograms.lag_histograms import COUNTED
 from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
 from pipeline.analytics.lag.lag import PARTS, facts_of_groups, lag_rows
 from pipeline.analytics.lag.log_files import located_offsets
 from pipeline.analytics.lag.recreated_topics import moved_topics
+from pipeline.analytics.status.group_status import GROUP_PARTS
 from pipeline.analytics.status.partition_status import OF_KNOWN, partition_status
 from pipeline.analytics.status.partition_status import PARTS as STATUS_PARTS
 from pipeline.common.buckets import Bucket, OfBucket, Spread
@@ -151,8 +153,8 @@ def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
     )
     by_group = Spread(tuple(GROUP), backlog.buckets)
     returns = {
-        "lag": [(LAG.schema, spread), (LAG.some(OF_GROUPS), by_group)],
-        "statuses": [(PARTITION_STATUS.schema, spread), (PARTITION_STATUS.some(STATUSES_OF_GROUPS), by_group)],
+        "lag": [(LAG.schema, spread), (LAG.some(_OF_GROUPS), by_group)],
+        "statuses": [(PARTITION_STATUS.schema, spread), (GROUP_PARTS["statuses"], by_group)],
     }
     keep = partial(lake.keep, name=f"readers_{bronze.cluster}")
     of_topics = {name: rows.where_known("topic") for name, rows in parts.items()}
@@ -161,8 +163,8 @@ def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
     return Readers(**made)
 
 
-OF_GROUPS = LAG.columns
-STATUSES_OF_GROUPS = PARTITION_STATUS.columns
+_OF_GROUPS = [*dict.fromkeys((*GROUP_PARTS["lag"].names, *COUNTED.names))]
+"""The columns of `lag` that what is computed for each group needs."""
 _PARTS = PARTS | {"known": STATUS_PARTS["known"]}
 
 

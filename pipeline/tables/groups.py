@@ -83,7 +83,14 @@ GROUP_STATUS = Table(
         _STATUS,
         ("reason", STRING, "reason of the worst partition, see partition_status"),
         ("since", TIMESTAMP, "when the first of the partitions with this status got it; for ok, the last"),
-        ("topic", STRING, "topic of the worst partition: among those with the group's status, the one with most lag"),
+        (
+            "topic",
+            STRING,
+            (
+                "topic of the worst partition: among those with the group's status, the one with most lag; of several, "
+                "the first by topic and partition"
+            ),
+        ),
         ("partition", INT, "number of the worst partition"),
         ("partitions", LONG, "number of partitions that the group reads"),
         ("statuses", MapType(STRING, LONG), "number of these partitions with each status"),

@@ -21,7 +21,6 @@ from pipeline.analytics.clients.buffer_bound import (
 from pipeline.analytics.clients.clients import client_counters, totals
 from pipeline.analytics.clients.settings import with_settings
 from pipeline.analytics.keys import MEMBER, MEMBER_AT, MEMBER_PARTITION, PROCESS_AT
-from pipeline.analytics.lag.group_sums import whole_sum
 from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.series import change, holds_twice, read_ms, runs_of
 from pipeline.common.columns import columns_of
@@ -156,8 +155,8 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     by_topic = rows.groupBy(*MEMBER_AT, "topic").agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(name).alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(whole_sum(F.expr(counted_lag(name))).alias(f"sum_{name}") for name in _LAGS),
-        *(whole_sum(F.col(name)).alias(f"sum_{name}") for name in ("fetched_offset", "buffered_bytes")),
+        *(_whole_sum(F.expr(counted_lag(name))).alias(f"sum_{name}") for name in _LAGS),
+        *(_whole_sum(F.col(name)).alias(f"sum_{name}") for name in ("fetched_offset", "buffered_bytes")),
         F.max("noise").alias("noise"),
         F.max(F.when(F.col("noise").isNotNull(), F.col("app_lag"))).alias("judged_lag"),
         F.try_sum("grown").alias("grown"),
@@ -168,9 +167,9 @@ def _lags(lag: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame
     return by_topic.groupBy(*MEMBER_AT).agg(
         F.max("captured_at").alias("captured_at"),
         *(F.max(f"max_{name}").alias(f"max_{name}") for name in (*_LAGS, "app_lag")),
-        *(whole_sum(F.col(f"sum_{name}")).alias(f"sum_{name}") for name in _LAGS),
-        whole_sum(F.col("sum_fetched_offset")).alias("fetched_offsets"),
-        whole_sum(F.col("sum_buffered_bytes")).alias("sum_buffered_bytes"),
+        *(_whole_sum(F.col(f"sum_{name}")).alias(f"sum_{name}") for name in _LAGS),
+        _whole_sum(F.col("sum_fetched_offset")).alias("fetched_offsets"),
+        _whole_sum(F.col("sum_buffered_bytes")).alias("sum_buffered_bytes"),
         F.max("noise").alias("noise"),
         F.max("judged_lag").alias("judged_lag"),
         F.try_sum("grown").alias("grown"),
@@ -197,6 +196,11 @@ def _verdict() -> Column:
 def _known(previous: DataFrame) -> DataFrame:
     known = (F.col(name).alias(f"known_{name}") for name in ("verdict", "since", "record_bytes"))
     return previous.select(*MEMBER_AT, *known)
+
+
+def _whole_sum(value: Column) -> Column:
+    """The sum of a column; NULL if one of its values is NULL."""
+    return F.when(F.count(value) == F.count(F.lit(1)), F.try_sum(value))
 
 
 def _queue_bytes() -> Column:

@@ -1,122 +1,147 @@
-"""The lag of each group, over all of its partitions: the part of the table `group_status` that is summed from `lag`."""
+"""The lag of each group, over all of its partitions: the part of the table `group_status` that is summed from `lag`.
+
+An expression here is SQL text for DuckDB. Its columns are those of a row of `lag`; an expression of a sum also has
+those of `_OF_PARTITION`.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from pipeline.analytics.keys import GROUP_AT
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag
-from pipeline.analytics.series import mean_read_ms
-from pipeline.tables import DATA_LOSS, OFFSET_STATUSES, UNKNOWN_OFFSET
+from pipeline.common.arrow_sql import columns_sql, epoch_ms_sql, names_sql, struct_sql
+from pipeline.tables import DATA_LOSS, UNKNOWN_OFFSET
 
 GROUP_ROW = [*GROUP_AT, "snapshot_date"]
 """The columns that each row of a group in a snapshot has."""
+SUMMED = (
+    *(*GROUP_ROW, "partition", "captured_at", "committed_captured_at", "group_state", "group_type", "member_id"),
+    *("client_id", "error", "offset_status", "committed_offset", "consumed_offset", "log_start_offset"),
+    *("high_watermark", "consumer_lag", "consumer_lag_stable", "transaction_lag", "headroom", "consumer_lag_bytes"),
+    *("bytes_error", "consumer_lag_ms", "time_error_ms", "consumer_age_ms"),
+)
+"""The columns of `lag` that the sums need."""
 
 
-def group_sums(lag: DataFrame) -> DataFrame:
-    """A row for each snapshot and group in `lag`: GROUP_ROW, and those columns of GROUP_STATUS that are sums.
+def group_sums_sql() -> str:
+    """The query for a row for each snapshot and group in `lag`: GROUP_ROW, and columns of GROUP_STATUS that are sums.
 
-    A sum is NULL if no value is known; how many values it lacks is in a column beside it. A negative lag counts as 0:
-    `offset_statuses` counts the partitions with a commit beyond the end. It counts an offset_status of NULL as
-    UNKNOWN_OFFSET, and leaves out statuses that no partition has.
+    A sum is NULL if no value is known, or if it exceeds a bigint; how many values it lacks is in a column beside it. A
+    negative lag counts as 0: `offset_statuses` counts the partitions with a commit beyond the end. It counts an
+    offset_status of NULL as UNKNOWN_OFFSET, and has no statuses that no partition has.
     """
-    status = F.coalesce("offset_status", F.lit(UNKNOWN_OFFSET))
-    names = (*OFFSET_STATUSES, UNKNOWN_OFFSET)
-    counts = [F.count_if(status == name).alias(name) for name in names]
-    pairs = [column for name in names for column in (F.lit(name), F.col(name))]
-    statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
-    sums = (*_records(), *counts, *_members(), *_bytes_and_time(), *_moves())
-    return lag.groupBy(*GROUP_ROW).agg(*sums).withColumn("offset_statuses", statuses).drop(*names)
+    sums = {
+        "offset_statuses": "histogram(named_status)::MAP(VARCHAR, BIGINT)",
+        **_records(),
+        **_members(),
+        **_bytes_and_time(),
+        **_moves(),
+    }
+    return f"""
+        SELECT {names_sql(GROUP_ROW)}, {columns_sql(sums)}
+        FROM (SELECT *, {columns_sql(_OF_PARTITION)} FROM lag)
+        GROUP BY {names_sql(GROUP_ROW)}
+    """
 
 
-def is_loss() -> Column:
-    """Whether records were deleted unread, for a row of `lag`."""
-    return F.col("offset_status") == DATA_LOSS
-
-
-def whole_sum(value: Column) -> Column:
-    """The sum of a column; NULL if one of its values is NULL."""
-    return F.when(F.count(value) == F.count(F.lit(1)), F.try_sum(value))
-
-
-def _records() -> list[Column]:
-    """The sums over the partitions of a group in records."""
-    unread = F.when(is_loss(), F.expr(DELETED_UNREAD_OFFSETS))
-    return [
-        F.count("partition").alias("partitions"),
-        F.count_if(_is_unknown("consumer_lag")).alias("partitions_unknown"),
-        F.try_sum(F.expr(counted_lag("consumer_lag"))).alias("consumer_lag"),
-        F.max("consumer_lag").alias("max_consumer_lag"),
-        F.try_sum(F.expr(counted_lag("consumer_lag_stable"))).alias("consumer_lag_stable"),
-        F.count_if(_is_unknown("consumer_lag_stable")).alias("stable_unknown"),
-        F.try_sum(F.expr(counted_lag("transaction_lag"))).alias("transaction_lag"),
-        F.min("headroom").alias("min_headroom"),
-        F.try_sum(unread).alias("unread_offsets"),
-        _most_not_committed().alias("not_committed_offsets"),
-    ]
-
-
-def _members() -> list[Column]:
-    """The state of a group, its members, and its rows that could not be read."""
-    return [
-        F.max("group_state").alias("group_state"),
-        F.max("group_type").alias("group_type"),
-        F.size(F.collect_set("member_id")).alias("members"),
-        F.size(F.collect_set("client_id")).alias("clients"),
-        F.min("client_id").alias("client_id"),
-        F.count("error").alias("rows_with_error"),
-        F.min("error").alias("error"),
-    ]
-
-
-def _bytes_and_time() -> list[Column]:
-    """The lag of a group in bytes and time, and its age."""
-    return [
-        F.try_sum(F.expr(counted_lag("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
-        F.try_sum("bytes_error").alias("bytes_error"),
-        _lacking("consumer_lag_bytes").alias("bytes_unknown"),
-        F.max("consumer_lag_ms").alias("consumer_lag_ms"),
-        _error_of_greatest("consumer_lag_ms").alias("time_error_ms"),
-        _lacking("consumer_lag_ms").alias("ms_unknown"),
-        F.max("consumer_age_ms").alias("consumer_age_ms"),
-        # The age needs only one end of the span; its error is included in time_error_ms.
-        _error_of_greatest("consumer_age_ms").alias("age_error_ms"),
-        _lacking("consumer_age_ms").alias("age_unknown"),
-    ]
-
-
-def _moves() -> list[Column]:
-    """The values by which two snapshots are compared: log ends, commits, and when each was read."""
+_NOT_COMMITTED = counted_lag("(high_watermark - greatest(log_start_offset, consumed_offset))")
+_OF_PARTITION = {
+    "named_status": f"coalesce(offset_status, '{UNKNOWN_OFFSET}')",
+    "has_no_commit": "offset_status IS NOT DISTINCT FROM 'no_commit'",
+    "unread_offsets": f"CASE WHEN offset_status = '{DATA_LOSS}' THEN {DELETED_UNREAD_OFFSETS} END",
+    # The most records that a group may still read where it has no commit.
+    "not_committed_offsets": f"CASE WHEN has_no_commit THEN {_NOT_COMMITTED} END",
     # Nobody has read beyond the end. With the commit itself, the rate would be what the commit was wrong by.
-    is_beyond_end = F.col("offset_status") == "beyond_end"
-    read_up_to = F.when(is_beyond_end, F.col("high_watermark")).otherwise(F.col("committed_offset"))
-    return [
-        whole_sum(F.col("high_watermark")).alias("log_ends"),
-        whole_sum(read_up_to).alias("commits"),
-        F.timestamp_millis(mean_read_ms()).alias("ends_at"),
-        F.timestamp_millis(mean_read_ms("committed_captured_at")).alias("captured_at"),
-    ]
+    "read_up_to": "CASE WHEN offset_status = 'beyond_end' THEN high_watermark ELSE committed_offset END",
+}
+"""The values of one partition that are summed or counted, and are not columns of `lag`."""
 
 
-def _is_unknown(measure: str) -> Column:
-    """Whether a lag is unknown although there is a commit; without a commit there is no lag."""
-    return F.col(measure).isNull() & ~F.col("offset_status").eqNullSafe("no_commit")
+def _records() -> dict[str, str]:
+    """The sums over the partitions of a group in records."""
+    return {
+        "partitions": 'count("partition")',
+        "partitions_unknown": _count_unknown("consumer_lag"),
+        "consumer_lag": _sum_of_known(counted_lag("consumer_lag")),
+        "max_consumer_lag": "max(consumer_lag)",
+        "consumer_lag_stable": _sum_of_known(counted_lag("consumer_lag_stable")),
+        "stable_unknown": _count_unknown("consumer_lag_stable"),
+        "transaction_lag": _sum_of_known(counted_lag("transaction_lag")),
+        "min_headroom": "min(headroom)",
+        "unread_offsets": _sum_of_known("unread_offsets"),
+        "not_committed_offsets": _sum_if_all_known("not_committed_offsets", where="has_no_commit"),
+    }
 
 
-def _error_of_greatest(measure: str) -> Column:
-    """The time_error_ms of the row with the greatest value; of several such rows the greatest."""
-    return F.max(F.when(F.col(measure).isNotNull(), F.struct(measure, "time_error_ms")))["time_error_ms"]
+def _members() -> dict[str, str]:
+    """The state of a group, its members, and its rows that could not be read."""
+    return {
+        "group_state": "max(group_state)",
+        "group_type": "max(group_type)",
+        "members": "count(DISTINCT member_id)",
+        "clients": "count(DISTINCT client_id)",
+        "client_id": "min(client_id)",
+        "rows_with_error": "count(error)",
+        "error": "min(error)",
+    }
 
 
-def _lacking(measure: str) -> Column:
+def _bytes_and_time() -> dict[str, str]:
+    """The lag of a group in bytes and time, and its age."""
+    return {
+        "consumer_lag_bytes": _sum_of_known(counted_lag("consumer_lag_bytes")),
+        "bytes_error": _sum_of_known("bytes_error"),
+        "bytes_unknown": _count_lacking("consumer_lag_bytes"),
+        "consumer_lag_ms": "max(consumer_lag_ms)",
+        "time_error_ms": _error_of_greatest("consumer_lag_ms"),
+        "ms_unknown": _count_lacking("consumer_lag_ms"),
+        "consumer_age_ms": "max(consumer_age_ms)",
+        # The age needs only one end of the span; its error is included in time_error_ms.
+        "age_error_ms": _error_of_greatest("consumer_age_ms"),
+        "age_unknown": _count_lacking("consumer_age_ms"),
+    }
+
+
+def _moves() -> dict[str, str]:
+    """The values by which two snapshots are compared: log ends, commits, and when each was read."""
+    return {
+        "log_ends": _sum_if_all_known("high_watermark"),
+        "commits": _sum_if_all_known("read_up_to"),
+        "ends_at": _mean_instant("captured_at"),
+        "captured_at": _mean_instant("committed_captured_at"),
+    }
+
+
+def _sum_of_known(value: str) -> str:
+    """The sum of the known values; NULL if none is known, or if the sum exceeds a bigint."""
+    return f"TRY_CAST(sum({value}) AS BIGINT)"
+
+
+def _sum_if_all_known(value: str, where: str = "true") -> str:
+    """The sum of a value, over all partitions or some of them; NULL if one of their values is NULL."""
+    return f"CASE WHEN count_if({where} AND {value} IS NULL) = 0 THEN {_sum_of_known(value)} END"
+
+
+def _count_unknown(measure: str) -> str:
+    """How many partitions have a commit, but not this lag. Without a commit there is no lag."""
+    return f"count_if({measure} IS NULL AND NOT has_no_commit)"
+
+
+def _count_lacking(measure: str) -> str:
     """How many partitions have a lag in records, but not in the unit of `measure`."""
-    return F.count_if(F.col("consumer_lag").isNotNull() & F.col(measure).isNull())
+    return f"count_if(consumer_lag IS NOT NULL AND {measure} IS NULL)"
 
 
-def _most_not_committed() -> Column:
-    """The most records that a group may still read in its partitions without a commit; NULL if one log is not known."""
-    is_not_committed = F.col("offset_status") == "no_commit"
-    most = F.col("high_watermark") - F.greatest("log_start_offset", "consumed_offset")
-    is_known = F.count_if(is_not_committed & most.isNull()) == 0
-    return F.when(is_known, F.try_sum(F.when(is_not_committed, F.greatest(most, F.lit(0)))))
+def _error_of_greatest(measure: str) -> str:
+    """The time_error_ms of the partition with the greatest value; of several such partitions the greatest."""
+    # DuckDB sorts NULL within a struct above all numbers, so a flag before it sorts it below them.
+    order = {"value": measure, "is_known": "time_error_ms IS NOT NULL", "error_ms": "time_error_ms"}
+    return f"max(CASE WHEN {measure} IS NOT NULL THEN {struct_sql(order)} END)['error_ms']"
+
+
+def _mean_instant(instant: str) -> str:
+    """The mean time at which the rows of a group in a snapshot were read: the time of sums over these rows.
+
+    It is rounded to whole milliseconds: half a millisecond, away from the scheduled instant. NULL if no row has it.
+    """
+    mean_late_ms = f"round(avg({epoch_ms_sql(instant)} - snapshot_id))::BIGINT"
+    return f"make_timestamp((snapshot_id + {mean_late_ms}) * 1000)"

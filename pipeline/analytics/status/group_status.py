@@ -2,57 +2,89 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
-from pipeline.analytics.lag.group_sums import GROUP_ROW, group_sums
+from pipeline.analytics.keys import GROUP
+from pipeline.analytics.lag.group_sums import GROUP_ROW, SUMMED, group_sums_sql
+from pipeline.analytics.status.owners import NOBODY, Owned, Rules, owners_of
 from pipeline.analytics.status.rules import OK, STATUSES
-from pipeline.common.columns import aligned
-from pipeline.tables import GROUP_STATUS
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
+
+GROUP_PARTS: dict[str, StructType] = {
+    "lag": LAG.some(SUMMED),
+    "statuses": PARTITION_STATUS.some(
+        (
+            *(*GROUP_ROW, "topic", "partition", "status", "reason", "since", "commit_since", "has_members"),
+            *("members_seen_at", "consumer_lag"),
+        )
+    ),
+}
+"""What `group_rows` is computed from. There may be no part `statuses`."""
 
 
 def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFrame:
     """The rows of GROUP_STATUS for the snapshots of `lag`. `partitions` are PARTITION_STATUS for the same snapshots.
 
-    Topic, partition and reason are those of the partition with the most lag among those with the worst status. A
-    partition that waits for an open transaction is chosen only if all of these do. Without `partitions`, these columns
-    and the status are NULL.
+    See `group_rows`. Nobody owns these groups.
     """
-    rows = group_sums(lag)
-    if partitions is not None:
-        # Both sides are grouped by these columns, so a join by hash sends no row anywhere.
-        rows = rows.join(_worst(partitions).hint("shuffle_hash"), GROUP_ROW, how="left")
-    return aligned(rows, GROUP_STATUS.schema)
+    parts = {"lag": Rows(lag)} | ({} if partitions is None else {"statuses": Rows(partitions)})
+    groups = bucketed(parts, GROUP_PARTS, GROUP, group_rows, GROUP_STATUS.schema)
+    return groups.frame(lag.sparkSession, GROUP_STATUS.schema)
 
 
-def _worst(partitions: DataFrame) -> DataFrame:
-    """The status of each group: GROUP_ROW, and the columns of GROUP_STATUS that come from its partitions' statuses."""
-    rank, counts = _rank(), {name: F.count_if(F.col("status") == name) for name in STATUSES}
-    groups = partitions.groupBy(*GROUP_ROW).agg(
-        F.max_by(
-            F.struct("status", "topic", "partition", "reason"),
-            # An open transaction does not explain why other partitions wait. The hash decides between equal lags.
-            F.struct(
-                -rank,
-                ~F.col("reason").eqNullSafe("open_transaction"),
-                F.coalesce("consumer_lag", F.lit(-1)),
-                F.xxhash64("topic", "partition"),
-            ),
-        ).alias("worst"),
-        F.min(F.struct(rank, F.col("since").isNull(), "since"))["since"].alias("earliest"),
-        F.max("since").alias("latest"),
-        F.some("has_members").alias("has_members"),
-        *(F.max(name).alias(name) for name in ("members_seen_at", "commit_since")),
-        *(count.alias(name) for name, count in counts.items()),
+def group_rows(bucket: Bucket, rules: Rules = (), others: Owned = NOBODY) -> pa.Table:
+    """The rows of GROUP_STATUS for the groups of a bucket, from rows of GROUP_PARTS: all rows of each of the groups.
+
+    Topic, partition and reason are those of the partition with the most lag among those with the worst status; if
+    several have as much lag, those of the first one by topic and number. A partition that waits for an open transaction
+    is chosen only if all of these do. Without the part `statuses`, these columns and the status are NULL. The owner is
+    that of the first of the `rules` that matches, else that of `others`. Raises BadValueError if a value fits no type.
+    """
+    no_statuses = arrow_schema(GROUP_PARTS["statuses"]).empty_table()
+    with arrow_queries({"statuses": no_statuses, **bucket}) as queries:
+        groups = queries.rows(_GROUPS)
+    owned = owners_of(groups["group_id"], rules, others)
+    for name in owned.column_names:
+        groups = groups.append_column(name, owned[name])
+    return groups.select(GROUP_STATUS.columns).cast(arrow_schema(GROUP_STATUS.schema))
+
+
+_RANK = f"list_position({[*STATUSES]}, status)"
+"""The number of a status among STATUSES, the worst of which is 1."""
+_SHOWN = {name: f'"{name}"' for name in ("status", "topic", "partition", "reason")}
+_WORST_FIRST = {
+    "rank": _RANK,
+    # An open transaction does not explain why other partitions wait.
+    "is_open_transaction": "coalesce(reason = 'open_transaction', false)",
+    # HUGEINT, because the least bigint has no opposite.
+    "less_lag": "-coalesce(consumer_lag, -1)::HUGEINT",
+    "topic": "topic",
+    "partition": '"partition"',
+}
+_EARLIEST_OF_WORST = {"rank": _RANK, "since": "since"}
+_OF_STATUSES = {
+    "worst": f"arg_min({struct_sql(_SHOWN)}, {struct_sql(_WORST_FIRST)})",
+    "earliest": f"min({struct_sql(_EARLIEST_OF_WORST)})['since']",
+    "latest": "max(since)",
+    "statuses": "histogram(status)::MAP(VARCHAR, BIGINT)",
+    "has_members": "bool_or(has_members)",
+    "members_seen_at": "max(members_seen_at)",
+    "commit_since": "max(commit_since)",
+}
+# A group has been ok since its last partition became ok. It has another status since its first partition got it.
+_SINCE = f"CASE WHEN worst['status'] = '{OK}' THEN latest ELSE earliest END"
+_WORST = f"""
+    SELECT * EXCLUDE (worst, earliest, latest), {_SINCE} AS since,
+        {columns_sql({name: f"worst['{name}']" for name in _SHOWN})}
+    FROM (
+        SELECT {names_sql(GROUP_ROW)}, {columns_sql(_OF_STATUSES)} FROM statuses GROUP BY {names_sql(GROUP_ROW)}
     )
-    # A group has been ok since its last partition became ok. It has another status since its first partition got it.
-    since = F.when(F.col("worst.status") == OK, F.col("latest")).otherwise(F.col("earliest"))
-    pairs = [column for name in sorted(counts) for column in (F.lit(name), F.col(name))]
-    statuses = F.map_filter(F.create_map(*pairs), lambda _, count: count > 0)
-    chosen = {name: F.col(f"worst.{name}") for name in ("status", "topic", "partition", "reason")}
-    return groups.withColumns(chosen | {"since": since, "statuses": statuses}).drop("worst", *counts)
-
-
-def _rank() -> Column:
-    """The number of a status among STATUSES, the worst of which is 1."""
-    return F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
+"""
+"""The query for the status of each group: GROUP_ROW, and the columns that come from the statuses of its partitions."""
+_GROUPS = f"SELECT * FROM ({group_sums_sql()}) LEFT JOIN ({_WORST}) USING ({names_sql(GROUP_ROW)})"

@@ -7,7 +7,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.unreadable import errors_of
-from pipeline.analytics.lag.group_sums import group_sums
+from pipeline.analytics.status.group_status import group_status
 from pipeline.tables import COMMITTED_OFFSETS, LAG
 from tests.helpers.lag_rows import BRACKETED, RULED, START, lag_of, ruled
 from tests.helpers.rows import SNAPSHOT_DATE, frame
@@ -219,7 +219,7 @@ def test_a_deleted_topic_that_a_member_still_holds_leaves_its_group_known(spark:
         ("listed", "listed"): (None, "LEADER_NOT_AVAILABLE"),
         ("asked", "nobody"): (None, "UNKNOWN_TOPIC_OR_PARTITION"),
     }
-    (group,) = group_sums(lag).where("group_id = 'g'").collect()
+    (group,) = group_status(lag).where("group_id = 'g'").collect()
     assert (group.partitions, group.partitions_unknown, group.rows_with_error) == (1, 0, 0)
     unread = errors_of(lag, frame(spark, COMMITTED_OFFSETS, "group_id"))
     assert {row.group_id for row in unread.collect()} == {"denied", "listed", "asked"}
