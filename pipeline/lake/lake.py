@@ -6,9 +6,9 @@ With Spark it uses only SQL and the DataFrame writer, not DeltaTable or the JVM,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -28,7 +28,7 @@ from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
 from pipeline.lake.merge import Merged, merge_statement, temporary_view
-from pipeline.lake.predicates import of_cluster, of_dates, of_each, of_snapshots
+from pipeline.lake.predicates import of_cluster, of_each, of_snapshots
 from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
@@ -76,10 +76,6 @@ class Lake(LakeTables):
     def read_cluster(self, table: Table, cluster: str, *columns: str) -> DataFrame:
         """The rows of one cluster."""
         return self._read(table, of_cluster(cluster), columns)
-
-    def read_dates(self, table: Table, cluster: str, dates: Iterable[date]) -> DataFrame:
-        """The rows of some days of one cluster."""
-        return self._read(table, of_dates(cluster, dates))
 
     def read_snapshots(self, table: Table, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
         """The rows of some snapshots of one cluster."""

@@ -61,7 +61,7 @@ _TOTALS: dict[str, tuple[int, pa.DataType]] = {
 PARTS = LAG_HISTOGRAMS.some((*_IDENTITY, *_TOTALS, "bucket_offset", "bucket_counts", "min", "max"))
 """The columns of histograms that are merged. They do not say how long the windows are."""
 _TOGETHER = ("measure", "scope_value")
-"""Histograms are merged only with others that have the same values here."""
+"""The key of the buckets in which histograms are merged. It need not be their whole identity."""
 _WIDE = pa.decimal256(76, 0)
 """The type of sums, before it is known whether they fit into their columns. No lake has rows for sums beyond it."""
 _AGGREGATIONS = (
@@ -82,7 +82,7 @@ def histograms(lag: DataFrame) -> DataFrame:
 
 
 def histograms_of_snapshots(lag: Rows) -> Rows:
-    """The same from rows that have the columns COUNTED. Rows of `lag` are counted where they are; parts are merged."""
+    """What `histograms` returns, from rows that have the columns COUNTED. Only their counts are exchanged."""
     parts = bucketed({"lag": lag}, {"lag": COUNTED}, (), _tally_bucket, PARTS)
     return _merged(parts, window_ms=0)
 
@@ -99,7 +99,7 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
 
 
 def histograms_of_windows(histograms: Rows, window_ms: int, from_ms: int = 0) -> Rows:
-    """The same from rows of `lag_histograms`. Raises ValueError like `rolled_up`."""
+    """What `rolled_up` returns, from rows that have the columns PARTS and window_ms. Raises ValueError like it."""
     if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
         raise ValueError(f"{window_ms} ms must be a multiple of {from_ms} ms, and a day a multiple of {window_ms} ms")
     return _merged(histograms.where_in("window_ms", [from_ms]), window_ms)
