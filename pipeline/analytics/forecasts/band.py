@@ -81,7 +81,7 @@ def forecast(memory: Memory, lag: Ints, markers: Ints, tolerance_ms: int, window
         values[(lag != NONE) & (lag <= limit)] = 0
     at = np.flatnonzero((lag != NONE) & (lag > limit))
     if len(at):
-        some = Memory.of_rows(memory.rows()[at])
+        some = memory.take(at)
         _put(found, at, _of_backlogs(some, limit[at], tolerance_ms, window_ms))
     return found
 

@@ -71,7 +71,7 @@ def deletion(memory: Memory, lag: Ints, oldest_ms: Ints, markers: Ints, toleranc
         found.reason[holds] = DELETED_REASONS.index(name)
     at = np.flatnonzero(is_known & ~has_caught_up & is_seen)
     if len(at):
-        some = Memory.of_rows(memory.rows()[at])
+        some = memory.take(at)
         part = _of_backlogs(some, limit[at], oldest_ms[at] / 1000, tolerance_ms, window_ms)
         for name, values in vars(part).items():
             getattr(found, name)[at] = values

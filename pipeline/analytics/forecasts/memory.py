@@ -129,8 +129,16 @@ class Memory:
         samples = np.stack([getattr(self, name)[:, ::-1] for name in READINGS], axis=2)
         return np.column_stack([*heads, samples.reshape(len(samples), SAMPLES * len(READINGS))])
 
+    def take(self, at: Ints) -> Memory:
+        """The memory of some series, by their numbers."""
+        return Memory(**{name: values[at] for name, values in vars(self).items()})
+
     def where(self, condition: Bools, other: Memory) -> Memory:
         """This memory where `condition` holds, else the other."""
+        if condition.all():  # as nearly always; a memory is large
+            return self
+        if not condition.any():
+            return other
         found = {}
         for name in (f.name for f in fields(self)):
             yes, no = getattr(self, name), getattr(other, name)

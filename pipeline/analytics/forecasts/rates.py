@@ -26,7 +26,11 @@ def sample_of(read_ms: Ints, span_ms: int) -> tuple[Ints, Bools]:
 
 def rate_per_s(values: Ints, read_ms: Ints, span_ms: int) -> Floats:
     """How fast a value grows, since the newest sample that is at least `span_ms` old; nan if it is twice as old."""
-    at, is_there = sample_of(read_ms, span_ms)
+    return _rate_since(values, read_ms, *sample_of(read_ms, span_ms))
+
+
+def _rate_since(values: Ints, read_ms: Ints, at: Ints, is_there: Bools) -> Floats:
+    """How fast a value grows since a sample; nan where the sample is not there."""
     passed_ms, grown = _since(read_ms, at), _since(values, at)
     return np.where(is_there, grown * 1000.0 / np.where(is_there, passed_ms, 1), np.nan)
 
@@ -48,7 +52,7 @@ def written_bytes_per_s(memory: Memory, span_ms: int) -> tuple[Floats, Ints]:
     """
     at, is_there = sample_of(memory.ends_ms, span_ms)
     uncertain = np.maximum(_since(memory.log_end_error_bytes, at), 0)
-    rate = rate_per_s(memory.log_end_bytes, memory.ends_ms, span_ms)
+    rate = _rate_since(memory.log_end_bytes, memory.ends_ms, at, is_there)
     records = _since(memory.log_ends, at)
     return _if_sure(memory.log_end_bytes, at, is_there, rate, records, uncertain)
 
@@ -58,7 +62,7 @@ def committed_bytes_per_s(memory: Memory, span_ms: int) -> tuple[Floats, Ints]:
     at, is_there = sample_of(memory.commits_ms, span_ms)
     every, errors = np.arange(len(at)), memory.commit_error_bytes
     uncertain = np.maximum(_since(memory.log_end_error_bytes, at), 0) + errors[:, -1] + errors[every, at]
-    rate = rate_per_s(memory.commit_bytes, memory.commits_ms, span_ms)
+    rate = _rate_since(memory.commit_bytes, memory.commits_ms, at, is_there)
     records = _since(memory.commits, at)
     return _if_sure(memory.commit_bytes, at, is_there, rate, records, uncertain)
 

@@ -77,10 +77,10 @@ def by_same_hours(
     is_replaced = np.zeros(len(found.in_s), bool)
     if not len(at):
         return found, is_replaced
-    made, rows = {name: values.copy() for name, values in vars(found).items()}, memory.rows()
+    made = {name: values.copy() for name, values in vars(found).items()}
     for first in range(0, len(at), AT_ONCE):
         some = at[first : first + AT_ONCE]
-        its = Memory.of_rows(rows[some])
+        its = memory.take(some)
         limit = np.maximum(caught_up_at(its, tolerance_ms), markers[some])
         times, is_known = _of_backlogs(its, limit, rates[first : first + AT_ONCE], tolerance_ms, window_ms)
         is_replaced[some] = is_known
