@@ -54,7 +54,7 @@ def _forecasts(days: Losses) -> Iterator[Outcomes]:
 
 
 def _seen(days: Losses, minute: int, count: int) -> Sums:
-    """What a snapshot shows, as `forecasts.sums` has it. Times are read without an error."""
+    """What a snapshot shows, as `summed_lag` returns it. Times are read without an error."""
     by_group = {name: getattr(days, name)[minute].reshape(count, -1) for name in ("ends", "commits", "log_starts")}
     lag = by_group["ends"] - by_group["commits"]
     headroom = days.unread_at[minute] - days.started_at[minute]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 NONE = np.iinfo(np.int64).min
@@ -28,9 +27,12 @@ def series_numbers(rows: pa.Table, key: Sequence[str]) -> Ints:
     return found
 
 
-def numbered_series(tables: Sequence[pa.Table], key: Sequence[str]) -> list[Ints]:
-    """The `series_numbers` of the rows of several tables: rows of the same series have equal numbers in all of them."""
-    found = series_numbers(pa.concat_tables([rows.select([*key]) for rows in tables]), key)
+def series_numbers_of_each(tables: Sequence[pa.Table], key: Sequence[str]) -> list[Ints]:
+    """The numbers of `series_numbers` for each of several tables; rows of the same series in two tables have the same.
+
+    The columns of the key have the same types in all tables.
+    """
+    found = series_numbers(pa.concat_tables([rows.select(key) for rows in tables]), key)
     return np.split(found, np.cumsum([len(rows) for rows in tables])[:-1])
 
 
@@ -42,11 +44,6 @@ def numbers(rows: pa.Table, name: str) -> Ints:
 def or_null(values: Ints) -> pa.Array:
     """The Arrow array of integers; NULL where they are NONE."""
     return pa.array(values, mask=values == NONE)
-
-
-def where_part(rows: pa.Table, part: str) -> Ints:
-    """Where the rows are whose column `part` has this value."""
-    return np.flatnonzero(pc.equal(rows["part"], part).to_numpy())
 
 
 def looked_up(ids: Ints, values: Mapping[int, int]) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -10,29 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from pipeline.common.bad_values import bad_values
-
 OfRows = Callable[[pa.Table], pa.Table]
 """A function of some rows that returns others."""
-
-
-def in_buckets(
-    rows: DataFrame, key: Sequence[str], function: OfRows, schema: StructType, buckets: int | None = None
-) -> DataFrame:
-    """What the function makes of the rows; all rows of a key are in one table. `schema` has the columns it returns.
-
-    The key is given as SQL expressions, which may be names of columns. A table is a partition, so that Spark need not
-    sort the rows, as `applyInArrow` does. If it is not given how many there are, Spark decides: few rows are one.
-    """
-
-    def of_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if bucket := [*batches]:
-            with bad_values():
-                yield from function(pa.Table.from_batches(bucket)).to_batches()
-
-    of = [F.expr(part) for part in key]
-    spread = rows.repartition(*of) if buckets is None else rows.repartition(buckets, *of)
-    return spread.mapInArrow(of_bucket, schema)
 
 
 def with_arrow_column(

@@ -108,27 +108,31 @@ def in_buckets(
         rows = rows.repartition("bucket") if spread.buckets is None else rows.repartition(spread.buckets, "bucket")
     fields = {part: [packed.schema.names.index(name) for name in schemas[part].names] for part, packed in parts.items()}
     types = {part: arrow_schema(schemas[part]) for part in parts}
-    is_counted = spread.buckets is not None
 
     def of_buckets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packed = _by_bucket(batches, is_counted=is_counted)
-        while packed:
-            _, of = packed.popitem()
-            bucket = {part: _together(of.pop(part, []), fields[part], types[part]) for part in types}
+        for packed in _by_bucket(batches, spread):
+            bucket = {part: _together(packed.pop(part, []), fields[part], types[part]) for part in types}
             with bad_values():
                 yield from function(bucket)
 
     return rows.mapInArrow(of_buckets, returns)
 
 
-def _by_bucket(batches: Iterable[pa.RecordBatch], *, is_counted: bool) -> dict[int, dict[str, list[pa.BinaryScalar]]]:
-    """Packed rows by bucket and part; all are one bucket if it was not given how many there are."""
-    packed: dict[int, dict[str, list[pa.BinaryScalar]]] = {}
+def _by_bucket(batches: Iterable[pa.RecordBatch], spread: Spread) -> Iterator[dict[str, list[pa.BinaryScalar]]]:
+    """The packed rows of each bucket by part; all are one bucket if it was not given how many there are.
+
+    Without a key, packed rows that come together are a bucket, so that no more of them are in memory.
+    """
+    buckets: dict[int, dict[str, list[pa.BinaryScalar]]] = {}
     for batch in batches:
         for part, number, rows in zip(*(batch[name] for name in PACKED.names), strict=True):
-            of_bucket = packed.setdefault(number.as_py() if is_counted else 0, {})
+            if not spread.key:
+                yield {part.as_py(): [rows]}
+                continue
+            of_bucket = buckets.setdefault(0 if spread.buckets is None else number.as_py(), {})
             of_bucket.setdefault(part.as_py(), []).append(rows)
-    return packed
+    while buckets:
+        yield buckets.popitem()[1]
 
 
 def _together(packed: Sequence[pa.BinaryScalar], fields: Sequence[int], types: pa.Schema) -> pa.Table:

@@ -124,7 +124,7 @@ def first_line(error: BaseException) -> str:
     full disk, is at their end, and the first line says only that a task has failed.
     """
     text = str(error).strip()
-    if unseen := unseen_by_executors(text):
+    if unseen := unseen_by_executors(text) or lacked_by_workers(text):
         return unseen
     lines = text.splitlines() or [type(error).__name__]
     line = lines[0]
@@ -165,6 +165,20 @@ def unseen_by_executors(message: str) -> str | None:
     return (
         f"{folder}: the driver sees this lake, and an executor does not: with executors on other machines, a lake must "
         "be where all of them see it, such as an object store, HDFS or a folder that all machines mount"
+    )
+
+
+_LACKED = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+
+def lacked_by_workers(message: str) -> str | None:
+    """What is wrong if Spark's Python workers lack a package; None if that is not what Spark's message says."""
+    lacked = _LACKED.search(message)
+    if not lacked:
+        return None
+    return (
+        f"a Python worker of Spark lacks the package {lacked[1].partition('.')[0]}: install laglake, with all that it "
+        "requires, where the executors run"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -192,19 +191,3 @@ def _few_rows(parts: Mapping[str, Rows], schemas: Mapping[str, StructType]) -> d
 def _packed(parts: Mapping[str, Rows], schemas: Mapping[str, StructType], spread: Spread) -> dict[str, Packed]:
     spark = next(rows.rows.sparkSession for rows in parts.values() if isinstance(rows.rows, DataFrame))
     return {name: rows.packed_for(spread, schemas[name], spark) for name, rows in parts.items()}
-
-
-def together(spark: SparkSession, parts: Mapping[str, tuple[Rows, StructType]]) -> Rows:
-    """The rows of several tables, each given with its schema, as rows of one; its name is in the column `part`.
-
-    A column that a table lacks is NULL.
-    """
-    tables = {name: rows.rows for name, (rows, _) in parts.items() if isinstance(rows.rows, pa.Table)}
-    if len(tables) == len(parts):
-        named = [rows.append_column("part", pa.repeat(name, len(rows))) for name, rows in tables.items()]
-        return Rows(pa.concat_tables(named, promote_options="permissive"))
-    frames = [
-        rows.frame(spark, schema).select(*schema.names, F.lit(name).alias("part"))
-        for name, (rows, schema) in parts.items()
-    ]
-    return Rows(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames))

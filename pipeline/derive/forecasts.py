@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import MappingProxyType
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
-
-from pipeline.analytics.forecasts.forecasts import (
-    KNOWN_ROWS,
-    OF_KNOWN,
-    OF_SUMS,
-    OF_WEEK,
-    SERIES,
-    SUM_ROWS,
-    WEEK_ROWS,
-    forecasts,
-)
+from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS, forecasts
 from pipeline.analytics.forecasts.same_hour import FEWEST_WEEKS
-from pipeline.analytics.forecasts.sums import sums
 from pipeline.analytics.forecasts.weeks import WEEK_HOURS
 from pipeline.analytics.keys import GROUP
 from pipeline.common.epoch import HOUR_MS
-from pipeline.common.rows import Rows, together
+from pipeline.common.rows import Rows, bucketed
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, of_snapshots, one_of
-from pipeline.tables import FORECASTS, GROUP_STATUS, LAG
+from pipeline.tables import FORECASTS, GROUP_STATUS
 
 MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
 """Of each snapshot, so many groups are compared with earlier weeks: those whose oldest unread record is oldest. They
 are fewer if the first of them have so many partitions together: each of their topics has a hundred earlier rows."""
-ROWS_A_BUCKET = 100_000
-"""Rows that are followed together. More rows need more memory, fewer rows need more calls."""
-_SUMS = StructType([StructField(n, LongType()) if n not in SERIES else FORECASTS.schema[n] for n in OF_SUMS])
 _FAR_BEHIND = """
     WITH numbered AS (
         SELECT snapshot_id, group_id, partitions,
@@ -55,34 +38,16 @@ _FAR_BEHIND = """
 def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, readers: Readers, settings: StatusConfig) -> None:
     """Forecasts the groups of a batch whose `lag` and status are written, continuing from the snapshots before it."""
     ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
-    known = lake.read_few_or_many(FORECASTS, of_snapshots(cluster, earlier), *OF_KNOWN)
-    summed = lake.few_or_many(sums(lake.read_snapshots(LAG, cluster, ids)).select(*OF_SUMS))
+    parts = {
+        "lag": readers.lag,
+        "known": lake.read_few_or_many(FORECASTS, of_snapshots(cluster, earlier), *FORECAST_PARTS["known"].names),
+    }
     groups = _far_behind(lake, cluster, ids, settings) if _has_weeks(ids, backlog.weeks) else {}
-    weeks = _weeks(lake, cluster, backlog.weeks, groups) if groups else None
-    most = backlog.buckets * ROWS_A_BUCKET
-    rows = forecast_rows(lake.spark, summed, known, settings, most, backlog.reach, weeks, groups)
+    if groups:
+        parts["weeks"] = _weeks(lake, cluster, backlog.weeks, groups)
+    compute = partial(forecasts, settings=settings, reach=dict(backlog.reach), far_behind=groups)
+    rows = bucketed(parts, FORECAST_PARTS, GROUP, compute, FORECASTS.schema, backlog.buckets)
     lake.replace(FORECASTS, rows, of_snapshots(cluster, ids))
-
-
-def forecast_rows(
-    spark: SparkSession,
-    summed: Rows,
-    known: Rows,
-    settings: StatusConfig,
-    most: int,
-    reach: Mapping[int, int],
-    weeks: Rows | None = None,
-    far_behind: Mapping[int, Collection[str]] = MappingProxyType({}),
-) -> Rows:
-    """The rows of FORECASTS from `sums` of snapshots; `most` is about how many these and the known ones are.
-
-    The columns are those that `forecasts` needs of its parts. See there for `reach` and `far_behind`.
-    """
-    parts = {SUM_ROWS: (summed, _SUMS), KNOWN_ROWS: (known, FORECASTS.some(OF_KNOWN))}
-    if weeks is not None:
-        parts[WEEK_ROWS] = (weeks, FORECASTS.some(OF_WEEK))
-    made = partial(forecasts, settings=settings, reach=dict(reach), far_behind=dict(far_behind))
-    return together(spark, parts).grouped(GROUP, made, FORECASTS.schema, 1 + most // ROWS_A_BUCKET)
 
 
 def _has_weeks(snapshot_ids: Sequence[int], weeks: Sequence[int]) -> bool:
@@ -107,4 +72,4 @@ def _weeks(lake: Lake, cluster: str, snapshot_ids: Sequence[int], groups: dict[i
     """What was written for some groups in the hours before snapshots of earlier weeks."""
     named = one_of("group_id", sorted({group for some in groups.values() for group in some}))
     where = f"{of_snapshots(cluster, snapshot_ids)} AND {named} AND written_per_s_1h IS NOT NULL"
-    return lake.read_few_or_many(FORECASTS, where, *OF_WEEK)
+    return lake.read_few_or_many(FORECASTS, where, *FORECAST_PARTS["weeks"].names)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
-from pipeline.analytics.histograms.lag_histograms import COUNTED
+from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS
 from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
 from pipeline.analytics.lag.lag import PARTS, facts_of_groups, lag_rows
 from pipeline.analytics.lag.log_files import located_offsets
@@ -163,7 +163,7 @@ def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
     return Readers(**made)
 
 
-_OF_GROUPS = [*dict.fromkeys((*GROUP_PARTS["lag"].names, *COUNTED.names))]
+_OF_GROUPS = [*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names))]
 """The columns of `lag` that what is computed for each group needs."""
 _PARTS = PARTS | {"known": STATUS_PARTS["known"]}
 

@@ -1,5 +1,6 @@
 """Which failures of Spark come from the data itself, and would come again with the same rows."""
 
+import importlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,19 @@ def test_a_lake_that_only_the_driver_sees_is_named_as_the_cause(tmp_path: Path) 
         "be where all of them see it, such as an object store, HDFS or a folder that all machines mount"
     )
     assert first_line(PySparkException(NOT_EXIST.format("s3a://bucket/lake"))).startswith("org.apache.spark.")
+
+
+def test_a_package_that_workers_lack_is_named(spark: SparkSession) -> None:
+    def compute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        importlib.import_module("no_such_package.part")
+        yield from batches
+
+    with pytest.raises(PySparkException) as failure:
+        spark.range(1).mapInArrow(compute, "id long").collect()
+    assert first_line(failure.value) == (
+        "a Python worker of Spark lacks the package no_such_package: install laglake, with all that it requires, "
+        "where the executors run"
+    )
 
 
 def test_many_blank_lines_are_read_only_once_each() -> None:

@@ -6,9 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
-from pipeline.common.rows import Rows, together
+from pipeline.common.rows import Rows, bucketed
 from pipeline.tables.columns import LONG, STRING, schema
 
 ROWS = schema(("name", STRING, ""), ("value", LONG, ""))
@@ -27,18 +29,27 @@ def rows_of(spark: SparkSession, are_few: bool, values: list[tuple[Any, Any]] = 
 OTHERS = schema(("name", STRING, ""), ("other", STRING, ""))
 
 
+def joined(bucket: Bucket) -> pa.Table:
+    others = {row["name"]: row["other"] for row in bucket["others"].to_pylist()}
+    found = [row | {"other": others.get(row["name"])} for row in bucket["rows"].to_pylist()]
+    return pa.Table.from_pylist(found, arrow_schema(JOINED))
+
+
+JOINED = StructType([*ROWS, *OTHERS[1:]])
+
+
 @pytest.mark.parametrize("few", [(True, True), (False, False), (True, False)], ids=["few", "many", "of both kinds"])
-def test_rows_of_several_tables_are_together(spark: SparkSession, few: tuple[bool, bool]) -> None:
-    """With `useLargeVarTypes`, Spark returns other types of text than delta-rs."""
-    large = pa.Table.from_pylist([{"name": "z", "other": "o"}]).cast(
+def test_rows_of_several_tables_have_the_types_of_their_schemas(spark: SparkSession, few: tuple[bool, bool]) -> None:
+    """With `useLargeVarTypes`, Spark returns other types of text than delta-rs. A column that a table lacks is NULL."""
+    large = pa.Table.from_pylist([{"name": "a", "other": "o"}]).cast(
         pa.schema([("name", pa.large_string()), ("other", pa.large_string())])
     )
-    others = Rows(large if few[1] else spark.createDataFrame([("z", "o")], OTHERS))
-    found = together(spark, {"one": (rows_of(spark, few[0]), ROWS), "other": (others, OTHERS)})
-    rows = [(row["part"], row["name"], row["value"], row["other"]) for row in found.collected()]
-    assert sorted(rows, key=str) == sorted(
-        [*(("one", *value, None) for value in VALUES), ("other", "z", None, "o")], key=str
-    )
+    others = Rows(large if few[1] else spark.createDataFrame([("a", "o")], OTHERS))
+    lacking = StructType([*ROWS, *OTHERS[1:]])
+    parts = {"rows": rows_of(spark, few[0]), "others": others}
+    found = bucketed(parts, {"rows": lacking, "others": OTHERS}, ["name"], joined, JOINED)
+    rows = [(row["name"], row["value"], row["other"]) for row in found.collected()]
+    assert sorted(rows, key=str) == sorted(((*value, "o" if value[0] == "a" else None) for value in VALUES), key=str)
 
 
 def doubled(rows: pa.Table) -> pa.Table:

@@ -1,17 +1,20 @@
 """Rows of `lag` as forecasts need them, and the forecasts from them."""
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+import pyarrow as pa
+from pyspark.sql import Row
 
-from pipeline.analytics.forecasts.forecasts import OF_KNOWN, OF_SUMS
-from pipeline.analytics.forecasts.sums import sums
+from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS, forecasts
+from pipeline.analytics.forecasts.sums import OF_LAG, summed_lag
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc
-from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
-from pipeline.derive.forecasts import forecast_rows
-from pipeline.tables import FORECASTS
+from pipeline.tables import LAG
+from tests.helpers.rows import few_rows
 
 T0 = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
 NAMES = (
@@ -40,7 +43,24 @@ def lag_row(
     return tuple((values | odd).get(name) for name in NAMES.split())
 
 
-def followed(spark: SparkSession, lag: DataFrame, known: DataFrame, reach: dict[int, int]) -> list[Row]:
-    """The forecasts after some rows of `lag`, continuing from `known` rows."""
-    summed, before = Rows(sums(lag).select(*OF_SUMS)), Rows(known.select(*OF_KNOWN))
-    return forecast_rows(spark, summed, before, StatusConfig(), 1, reach).frame(spark, FORECASTS.schema).collect()
+def lag_of(names: str, *rows: Sequence[Any]) -> pa.Table:
+    """Rows of `lag` with the columns that sums are computed from; `names` are those that are given."""
+    return few_rows(LAG, names, *rows).chosen(OF_LAG).collected_table()
+
+
+def summed(names: str, *rows: Sequence[Any]) -> dict[tuple[str, str | None], Row]:
+    """The sums of some rows of `lag`, by group and topic."""
+    return {(row["group_id"], row["topic"]): Row(**row) for row in summed_lag(lag_of(names, *rows)).to_pylist()}
+
+
+def known_of(rows: Sequence[Row]) -> pa.Table:
+    """What later forecasts are computed from, of forecasts."""
+    known = FORECAST_PARTS["known"]
+    values = [{name: row[name] for name in known.names} for row in rows]
+    return pa.Table.from_pylist(values, arrow_schema(known))
+
+
+def followed(lag: pa.Table, known: Sequence[Row] = (), reach: Mapping[int, int] = MappingProxyType({})) -> list[Row]:
+    """The forecasts after some rows of `lag`, continuing from `known` ones."""
+    found = forecasts({"lag": lag, "known": known_of(known)}, StatusConfig(), reach)
+    return [Row(**row) for row in found.to_pylist()]

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.findings import SO_FAR, findings_seen
 from pipeline.analytics.keys import FINDING
-from pipeline.common.arrow_udf import in_buckets
+from pipeline.common.rows import Rows
 from pipeline.tables import FINDINGS
 
 _CHANGING = ("last_seen", "topic", "worst_at", "partitions", "severity", "magnitude", "summary", "evidence", "advice")
@@ -21,7 +21,8 @@ def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> Da
     finding lasted at that time.
     """
     at = F.timestamp_millis(F.lit(at_ms))
-    seen = in_buckets(history.where(F.col("snapshot_id") <= at_ms), ["finding_id"], findings_seen, SO_FAR)
+    so_far = Rows(history.where(F.col("snapshot_id") <= at_ms)).grouped(["finding_id"], findings_seen, SO_FAR)
+    seen = so_far.frame(findings.sparkSession, SO_FAR)
     instants = {name: F.timestamp_millis(name) for name in ("last_seen", "worst_at")}
     then = seen.withColumns(instants).select(*FINDING, F.struct(*_CHANGING).alias("then"))
     is_current = F.col("last_seen") <= at

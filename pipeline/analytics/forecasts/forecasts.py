@@ -5,11 +5,12 @@ Series are followed from snapshot to snapshot in Arrow columns: the memory after
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from pipeline.analytics.arrow_series import (
     NONE,
@@ -20,12 +21,12 @@ from pipeline.analytics.arrow_series import (
     or_null,
     rows_of_bytes,
     series_numbers,
+    series_numbers_of_each,
     timestamps,
-    where_part,
 )
 from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, Deletion, deletion
-from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, OF_RETENTION, Bools, Floats, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Bools, Floats, Memory, Sums, after
 from pipeline.analytics.forecasts.rates import (
     BYTES_REASONS,
     SPANS_MS,
@@ -35,14 +36,24 @@ from pipeline.analytics.forecasts.rates import (
     written_bytes_per_s,
 )
 from pipeline.analytics.forecasts.same_hour import by_same_hours
+from pipeline.analytics.forecasts.sums import OF_LAG, SERIES, SUMMED, SUMS, summed_lag
 from pipeline.analytics.forecasts.weeks import is_far_behind, rates_of_weeks
+from pipeline.analytics.keys import GROUP
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import DAY_MS
 from pipeline.config.status import StatusConfig
 from pipeline.tables import FORECASTS
 
-SERIES = ("cluster", "group_id", "topic")
-SUMS = (*NEEDED, "consumer_lag", "identity", *IN_BYTES, *OF_RETENTION)
-"""The columns of an observation, in the order of `Sums`."""
+FORECAST_PARTS: dict[str, StructType] = {
+    "lag": OF_LAG,
+    "known": FORECASTS.some((*SERIES, "snapshot_id", "remembered")),
+    "weeks": FORECASTS.some((*SERIES, "snapshot_id", "written_per_s_1h")),
+}
+"""What `forecasts` is computed from. There may be no part `weeks`."""
+ROWS_AT_ONCE = 2_000
+"""Sums that are followed at once: each needs 3 kB in each of some ten arrays. With 100,000, they took 3 GB, and three
+times as long."""
 RATES = {
     f"{name}_per_s_{span}": (of, read_ms, span_ms)
     for name, of, read_ms in (("written", "log_ends", "ends_ms"), ("committed", "commits", "commits_ms"))
@@ -58,51 +69,78 @@ BYTE_RATES = {
 NET_RATES = ("net_per_s", "net_error_per_s")
 DELETED = ("deleted_in_ms", "deleted_in_low_ms", "deleted_in_high_ms")
 FORECAST_REASONS = tuple(map(REASONS.index, (None, "never_at_this_rate", "too_uncertain")))
-SUM_ROWS, KNOWN_ROWS, WEEK_ROWS = "sums", "known", "weeks"
-"""The values of `part`, which says what a row is."""
-OF_SUMS = (*SERIES, "snapshot_id", "partitions", *SUMS)
-OF_KNOWN = (*SERIES, "snapshot_id", "remembered")
-OF_WEEK = (*SERIES, "snapshot_id", "written_per_s_1h")
 BASES = (None, "now", "same_hour")
 """Which traffic the next hours are expected to have."""
 TIMES = ("caught_up_in_ms", "caught_up_in_low_ms", "caught_up_in_high_ms", "observed_ms")
 
 
 def forecasts(
-    rows: pa.Table,
+    bucket: Bucket,
     settings: StatusConfig,
     reach: Mapping[int, int],
     far_behind: Mapping[int, Collection[str]] = MappingProxyType({}),
 ) -> pa.Table:
-    """The rows of FORECASTS for some groups, in all snapshots of a batch.
+    """The rows of FORECASTS for some groups, in all snapshots of a batch, from rows of FORECAST_PARTS.
 
-    The column `part` of `rows` says what they are: SUM_ROWS are the `sums` of these snapshots; KNOWN_ROWS are rows of
-    FORECASTS of earlier snapshots with OF_KNOWN, from the newest of which each series continues; WEEK_ROWS are those of
-    earlier weeks, with OF_WEEK. `reach` maps a snapshot to the newest complete one before it: a group in no snapshot
-    since then counts as new. `far_behind` maps a snapshot to the groups that are compared with earlier weeks.
+    `lag` are the rows of these snapshots. `known` are rows of FORECASTS of earlier snapshots, from the newest of which
+    each series continues; `weeks` are those of earlier weeks. `reach` maps a snapshot to the newest complete one before
+    it: a group in no snapshot since then counts as new. `far_behind` maps a snapshot to the groups that are compared
+    with earlier weeks. Raises BadValueError if a value fits no type.
     """
-    series, all_ids = series_numbers(rows, SERIES), numbers(rows, "snapshot_id")
-    observed, known, of_weeks = (where_part(rows, part) for part in (SUM_ROWS, KNOWN_ROWS, WEEK_ROWS))
-    observed, known = (at[np.lexsort((all_ids[at], series[at]))] for at in (observed, known))
-    was_written = rows["written_per_s_1h"].take(of_weeks).to_numpy() if len(of_weeks) else np.empty(0)
-    weeks = (series[of_weeks], all_ids[of_weeks], was_written)
-    count = int(series.max(initial=0)) + 1
-    state, seen_at = np.full((count, Memory.width()), NONE), np.full(count, NONE)
-    # If a series has several rows, the last one counts.
-    state[series[known]] = rows_of_bytes(rows["remembered"].take(known), Memory.width())
-    seen_at[series[known]] = all_ids[known]
-    rows, series, ids = rows.select(OF_SUMS).take(observed), series[observed], all_ids[observed]
-    seen = Sums(*(numbers(rows, name) for name in SUMS))
-    memory = _after_each(series, ids, seen, (state, seen_at), looked_up(ids, reach))
+    no_weeks = arrow_schema(FORECAST_PARTS["weeks"]).empty_table()
+    tables = (summed_lag(bucket["lag"]), bucket["known"], bucket.get("weeks", no_weeks))
+    made = [arrow_schema(FORECASTS.schema).empty_table()]
+    for summed, known, weeks in _some_groups(tables, ROWS_AT_ONCE):
+        made.append(_of_sums(summed, known, weeks, settings, reach, far_behind))
+    return pa.concat_tables(made)
+
+
+def _some_groups(tables: Sequence[pa.Table], most: int) -> Iterator[list[pa.Table]]:
+    """The rows of each table, for some groups at a time: about `most` rows of the first table."""
+    groups = series_numbers_of_each(tables, GROUP)
+    count = 1 + max(of.max(initial=0) for of in groups)
+    part_of_group = np.cumsum(np.bincount(groups[0], minlength=count)) // most
+    for part in np.unique(part_of_group[groups[0]]):
+        yield [rows.filter(part_of_group[of] == part) for rows, of in zip(tables, groups, strict=True)]
+
+
+def _of_sums(
+    summed: pa.Table,
+    known: pa.Table,
+    weeks: pa.Table,
+    settings: StatusConfig,
+    reach: Mapping[int, int],
+    far_behind: Mapping[int, Collection[str]],
+) -> pa.Table:
+    """The rows of `forecasts` from rows of SUMMED, in place of those of `lag`."""
+    series, of_known, of_weeks = series_numbers_of_each((summed, known, weeks), SERIES)
+    before = _newest_of_each(known, of_known, 1 + max(series.max(initial=0), of_known.max(initial=0)))
+    order = np.lexsort((numbers(summed, "snapshot_id"), series))
+    rows, series = summed.take(order), series[order]
+    ids, seen = numbers(rows, "snapshot_id"), Sums(*(numbers(rows, name) for name in SUMS))
+    remembered = _after_each(series, ids, seen, before, looked_up(ids, reach))
     is_far = is_far_behind(rows, far_behind)
-    rates = rates_of_weeks(memory.ends_ms[is_far, -1], series[is_far], weeks)
-    return _table(rows, memory, seen, settings, (np.flatnonzero(is_far), rates))
+    written = (of_weeks, numbers(weeks, "snapshot_id"), weeks["written_per_s_1h"].to_numpy())
+    rates = rates_of_weeks(Memory.of_rows(remembered).ends_ms[is_far, -1], series[is_far], written)
+    return _table(rows, remembered, seen, settings, (np.flatnonzero(is_far), rates))
 
 
-def _after_each(series: Ints, ids: Ints, seen: Sums, state: tuple[Ints, Ints], reaches: Ints) -> Memory:
-    """The memory after each row, in the order of series and snapshots: first after the first row of each series.
+def _newest_of_each(known: pa.Table, series: Ints, count: int) -> tuple[Ints, Ints]:
+    """What the newest row of each series remembers, and its snapshot; NONE for a series without a row."""
+    state, seen_at = np.full((count, Memory.width()), NONE), np.full(count, NONE)
+    ids = numbers(known, "snapshot_id")
+    order = np.lexsort((ids, series))
+    # If a series has several rows, the last one counts.
+    state[series[order]] = rows_of_bytes(known["remembered"].take(order), Memory.width())
+    seen_at[series[order]] = ids[order]
+    return state, seen_at
 
-    `state` is the memory of each series, and the snapshot of which it is.
+
+def _after_each(series: Ints, ids: Ints, seen: Sums, state: tuple[Ints, Ints], reaches: Ints) -> Ints:
+    """The memory after each row, as `Memory.rows` returns it. The rows are in the order of series and snapshots.
+
+    All first rows of series are followed at once, then all second ones. `state` is the memory of each series, and the
+    snapshot of which it is.
     """
     of_series, seen_at = state
     step = np.arange(len(series)) - np.searchsorted(series, series)
@@ -113,26 +151,30 @@ def _after_each(series: Ints, ids: Ints, seen: Sums, state: tuple[Ints, Ints], r
         memory = np.where((seen_at[of] < reaches[at])[:, None], NONE, of_series[of])
         found[at] = after(Memory.of_rows(memory), Sums(*(values[at] for values in vars(seen).values()))).rows()
         of_series[of], seen_at[of] = found[at], ids[at]
-    return Memory.of_rows(found)
+    return found
 
 
-def _table(rows: pa.Table, memory: Memory, seen: Sums, settings: StatusConfig, weeks: tuple[Ints, Floats]) -> pa.Table:
+def _table(
+    rows: pa.Table, remembered: Ints, seen: Sums, settings: StatusConfig, weeks: tuple[Ints, Floats]
+) -> pa.Table:
+    memory = Memory.of_rows(remembered)
     lag = np.where(seen.is_known, seen.lag, NONE)
     markers = settings.markers * numbers(rows, "partitions")
     found = forecast(memory, lag, markers, settings.tolerance_ms, settings.window_ms)
     found, is_same_hour = by_same_hours(found, memory, *weeks, markers, settings.tolerance_ms, settings.window_ms)
     lost = deletion(memory, lag, seen.oldest_ms, markers, settings.tolerance_ms, settings.window_ms)
     days = (numbers(rows, "snapshot_id") // DAY_MS).astype(np.int32)
-    columns = {name: rows[name] for name in OF_SUMS} | {
+    columns = {name: rows[name] for name in SUMMED.names} | {
         "snapshot_date": pa.array(days).cast(pa.date32()),
         "captured_at": timestamps(seen.commits_ms),
         "ends_at": timestamps(seen.ends_ms),
         **_columns(memory, found, seen),
         "basis": _basis(found, is_same_hour),
         **_deleted(_with_groups(rows, lost)),
-        "remembered": bytes_of_rows(memory.rows()),
+        "remembered": bytes_of_rows(remembered),
     }
-    return pa.Table.from_pydict({name: columns[name] for name in FORECASTS.columns})
+    types = arrow_schema(FORECASTS.schema)
+    return pa.Table.from_pydict({name: columns[name] for name in types.names}).cast(types)
 
 
 def _columns(memory: Memory, found: Forecast, seen: Sums) -> dict[str, pa.Array]:

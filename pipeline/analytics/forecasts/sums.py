@@ -1,121 +1,135 @@
-"""The sums over the partitions of each group and topic, from which `forecasts` are computed."""
+"""The sums over the partitions of each group and topic, from which `forecasts` are computed.
+
+Expressions are SQL text for DuckDB. Those of _OF_PARTITION are about a row of `lag`, those of _OF_TOPIC about the
+partitions of a topic or group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from pipeline.analytics.forecasts.memory import IN_BYTES, OF_RETENTION
+from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, OF_RETENTION
 from pipeline.analytics.keys import GROUP_AT
 from pipeline.analytics.lag.ladder import HAS_UNREAD, counted_lag
-from pipeline.analytics.series import read_ms
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql
+from pipeline.common.data_source import arrow_schema
+from pipeline.tables import LAG
+from pipeline.tables.columns import LONG
 
-_NAMED = [*GROUP_AT, "topic"]
-
-
-def sums(lag: DataFrame) -> DataFrame:
-    """A row for each snapshot, group and topic in `lag`, and one with topic NULL for the group: `partitions` and SUMS.
-
-    Partitions without a commit are left out, because they have no lag. A sum is NULL if one of its values is not known,
-    or belongs to another log than the commit, and if there is no partition.
-    """
-    is_counted = ~F.col("offset_status").eqNullSafe("no_commit")
-    is_same_log = ~F.coalesce(F.col("offset_status").isin("recreated", "truncated", "beyond_end"), F.lit(False))
-    is_known = is_same_log & F.col("partition").isNotNull()
-    for name in _IN_RECORDS.values():
-        is_known &= F.col(name).isNotNull()
-    late = {"ends_ms": read_ms(), "commits_ms": read_ms("committed_captured_at")}
-    in_bytes = _in_bytes()
-    by_topic = (
-        lag.where(is_counted | F.col("topic").isNotNull())
-        .groupBy(*_NAMED)
-        .agg(
-            F.count_if(is_counted).alias("partitions"),
-            F.count_if(is_counted & ~is_known).alias("unknown"),
-            *(F.try_sum(F.when(is_counted, of)).alias(name) for name, of in _in_records().items()),
-            *(F.try_sum(F.when(is_counted, of)).alias(name) for name, of in in_bytes.items()),
-            *(F.count_if(is_counted & of.isNull()).alias(f"unknown_{name}") for name, of in in_bytes.items()),
-            *(F.sum(F.when(is_counted, at - F.col("snapshot_id"))).alias(name) for name, at in late.items()),
-            F.max(F.when(is_counted, F.col("consumer_lag"))).alias("worst_lag"),
-            *(column.alias(name) for name, column in _of_retention(is_counted).items()),
-            F.bit_xor(F.when(is_counted, F.xxhash64("topic", "topic_id", "partition"))).alias("identity"),
-        )
+OF_LAG = LAG.some(
+    (
+        *(*GROUP_AT, "topic", "topic_id", "partition", "captured_at", "committed_captured_at"),
+        *("log_start_offset", "committed_offset", "high_watermark", "consumer_lag", "unread_markers"),
+        *("high_watermark_bytes", "high_watermark_error_bytes", "consumer_lag_bytes", "bytes_error"),
+        *("headroom_ms", "consumer_age_ms", "time_method", "offset_status"),
     )
-    return _of_topics_and_groups(by_topic, [*late])
+)
+"""The columns of `lag` that the sums are computed from."""
+SERIES = ("cluster", "group_id", "topic")
+SUMS = (*NEEDED, "consumer_lag", "identity", *IN_BYTES, *OF_RETENTION)
+"""The columns of an observation, in the order of `Sums`."""
+SUMMED = StructType([*LAG.some((*SERIES, "snapshot_id")), *(StructField(name, LONG) for name in ("partitions", *SUMS))])
+"""What `summed_lag` returns: SERIES, snapshot_id, partitions (how many the sums are about) and SUMS."""
 
 
-_IN_RECORDS = {"log_ends": "high_watermark", "commits": "committed_offset", "consumer_lag": "consumer_lag"}
+def summed_lag(lag: pa.Table) -> pa.Table:
+    """A row of SUMMED for each snapshot, group and topic in `lag`, and one with topic NULL for the group.
 
-
-def _in_records() -> dict[str, Column]:
-    """The values in records of a row of `lag`, for sums."""
-    return {name: F.col(of) for name, of in _IN_RECORDS.items()} | {"consumer_lag": F.expr(counted_lag("consumer_lag"))}
-
-
-def _in_bytes() -> dict[str, Column]:
-    """The values in bytes of a row of `lag`. Below log start, the position of a commit is not known."""
-    is_in_log = F.coalesce(F.col("committed_offset") >= F.col("log_start_offset"), F.lit(False))
-    commit_bytes = F.when(is_in_log, F.col("high_watermark_bytes") - F.col("consumer_lag_bytes"))
-    return {
-        "log_end_bytes": F.col("high_watermark_bytes"),
-        "log_end_error_bytes": F.col("high_watermark_error_bytes"),
-        "commit_bytes": commit_bytes,
-        "commit_error_bytes": F.when(commit_bytes.isNotNull(), F.col("bytes_error")),
-    }
-
-
-def _of_retention(is_counted: Column) -> dict[str, Column]:
-    """OF_RETENTION of one topic: of the partition in which retention is nearest to the commit, in time.
-
-    A partition with unread records comes before one without. NULL if this is not known for all that have unread ones.
+    `lag` has the columns of OF_LAG, and all rows of a group. Partitions without a commit are left out, because they
+    have no lag. A sum is NULL if one of its values is not known, or belongs to another log than the commit; if it is
+    too large; and if there is no partition. Raises BadValueError if a time or a position fits no type.
     """
-    is_unread = F.expr(HAS_UNREAD)
-    is_in_log = F.coalesce(F.col("committed_offset") >= F.col("log_start_offset"), F.lit(False))
-    is_known = F.col("headroom_ms").isNotNull() & F.col("consumer_age_ms").isNotNull() & is_in_log
-    is_known &= ~F.col("time_method").eqNullSafe("arrival")
-    start_ms = F.unix_millis("captured_at") - F.col("consumer_age_ms") - F.col("headroom_ms")
-    names = {"is_read": ~is_unread, "headroom_ms": F.col("headroom_ms"), "oldest_ms": F.col("consumer_age_ms")}
-    nearest = F.struct(*(value.alias(name) for name, value in (names | {"start_ms": start_ms}).items()))
-    is_whole = F.count_if(is_counted & F.coalesce(is_unread, F.lit(True)) & ~is_known) == 0
-    found = F.min(F.when(is_counted & is_known, nearest))
-    has_starts = F.count_if(is_counted & F.col("log_start_offset").isNull()) == 0
-    return {
-        "oldest_ms": F.when(is_whole, found["oldest_ms"]),
-        "log_starts": F.when(has_starts, F.try_sum(F.when(is_counted, F.col("log_start_offset")))),
-        "start_ms": F.when(is_whole, found["start_ms"]),
-    }
+    with arrow_queries({"lag": lag}) as queries:
+        rows = queries.rows(_SUMMED)
+    types = arrow_schema(SUMMED)
+    return rows.select(types.names).cast(types)
 
 
-def _of_topics_and_groups(by_topic: DataFrame, late: Sequence[str]) -> DataFrame:
-    """The rows of topics and, with topic NULL, of groups. `late` are sums of the ms from the snapshot to its reads."""
-    # A sum may be NULL although all of its values are known, if it is too large.
-    unknown = F.col("unknown") + F.when((F.col("partitions") > 0) & _is_lacking(_IN_RECORDS), 1).otherwise(0)
-    both = F.explode(F.array_distinct(F.array("topic", F.lit(None).cast("string"))))
-    counts = ("partitions", "unknown", *(f"unknown_{name}" for name in IN_BYTES))
-    summed = (
-        by_topic.withColumn("unknown", unknown)
-        .withColumn("topic", both)
-        .groupBy(*_NAMED)
-        .agg(
-            *(F.sum(name).alias(name) for name in (*counts, *late)),
-            *(F.try_sum(name).alias(name) for name in (*_IN_RECORDS, *IN_BYTES)),
-            F.max("worst_lag").alias("worst_lag"),
-            # For a group, the forecasts of its topics are compared instead.
-            *(F.when(F.col("topic").isNotNull(), F.max(name)).alias(name) for name in OF_RETENTION),
-            F.bit_xor("identity").alias("identity"),
-        )
+_HAS_COMMIT = "offset_status IS DISTINCT FROM 'no_commit'"
+"""Whether the group has committed here; true if this is not known."""
+_IS_KNOWN = """
+    coalesce(offset_status NOT IN ('recreated', 'truncated', 'beyond_end'), true) AND "partition" IS NOT NULL
+    AND high_watermark IS NOT NULL AND committed_offset IS NOT NULL AND consumer_lag IS NOT NULL
+"""
+"""Whether the ends of the log and the commit are known, and belong to the same log."""
+_IS_IN_LOG = "coalesce(committed_offset >= log_start_offset, false)"
+_COMMIT_BYTES = f"CASE WHEN {_IS_IN_LOG} THEN high_watermark_bytes - consumer_lag_bytes END"
+"""The position of the commit. Below log start, it is not known."""
+_HAS_RETENTION = f"""
+    ({_IS_IN_LOG} AND headroom_ms IS NOT NULL AND consumer_age_ms IS NOT NULL
+        AND time_method IS DISTINCT FROM 'arrival')
+"""
+"""Whether it is known how near retention is to the commit, in time."""
+# A topic id has no blanks, so the topic begins after the second one. The hash is compared with that of an earlier run,
+# and `hash` is another function in each version of DuckDB.
+_IDENTITY = """md5_number_lower(concat(topic_id, ' ', "partition", ' ', topic))"""
+_OF_PARTITION = {
+    "is_known": _IS_KNOWN,
+    "ends_late_ms": f"coalesce({epoch_ms_sql('captured_at')}, snapshot_id) - snapshot_id",
+    "commits_late_ms": f"coalesce({epoch_ms_sql('committed_captured_at')}, snapshot_id) - snapshot_id",
+    "log_ends": "high_watermark",
+    "commits": "committed_offset",
+    "consumer_lag": counted_lag("consumer_lag"),
+    "worst_lag": "consumer_lag",
+    "identity": _IDENTITY,
+    "log_end_bytes": "high_watermark_bytes",
+    "log_end_error_bytes": "high_watermark_error_bytes",
+    "commit_bytes": _COMMIT_BYTES,
+    "commit_error_bytes": f"CASE WHEN {_COMMIT_BYTES} IS NOT NULL THEN bytes_error END",
+    "log_starts": "log_start_offset",
+    "has_retention": _HAS_RETENTION,
+    "has_read": f"coalesce(NOT {HAS_UNREAD}, false)",
+    "start_ms": f"CASE WHEN {_HAS_RETENTION} THEN {epoch_ms_sql('captured_at')} - consumer_age_ms - headroom_ms END",
+    # Structs are compared value by value: a partition with unread records comes before one without.
+    "nearest": f"""CASE WHEN {_HAS_RETENTION} THEN struct_pack(
+        has_read := has_read, headroom_ms := headroom_ms, oldest_ms := consumer_age_ms, start_ms := start_ms) END""",
+}
+
+
+def _whole(name: str) -> str:
+    """The sum of a value. NULL if it is not known for all partitions, or if the sum is too large."""
+    return f"CASE WHEN count({name}) = count(is_known) THEN try_cast(sum({name}) AS bigint) END"
+
+
+def _mean_ms(late_ms: str) -> str:
+    """The mean instant, from how much later than the scheduled one each partition was read."""
+    return f"snapshot_id + CAST(round(avg({late_ms})) AS bigint)"
+
+
+_OF_TOPIC = {
+    "partitions": "count(is_known)",
+    "are_known": "bool_and(is_known)",
+    "ends_ms": _mean_ms("ends_late_ms"),
+    "commits_ms": _mean_ms("commits_late_ms"),
+    **{name: _whole(name) for name in ("log_ends", "commits", "consumer_lag", *IN_BYTES, "log_starts")},
+    "worst_lag": "max(worst_lag)",
+    "identity": "CAST(bit_xor(identity) >> 1 AS bigint)",
+    # NULL if retention is not known for a partition that may have unread records.
+    "nearest": "CASE WHEN bool_and(has_read OR has_retention) THEN min(nearest) END",
+}
+# A sum may be NULL although all of its values are known, if it is too large.
+_IS_WHOLE = "are_known AND log_ends IS NOT NULL AND commits IS NOT NULL AND consumer_lag IS NOT NULL"
+# For a group, the forecasts of its topics are compared instead.
+_RETENTION = {"oldest_ms": "nearest.oldest_ms", "log_starts": "log_starts", "start_ms": "nearest.start_ms"}
+_KNOWN_IF_WHOLE = {name: name for name in SUMS if name != "identity"} | {
+    name: f"CASE WHEN topic IS NOT NULL THEN {value} END" for name, value in _RETENTION.items()
+}
+_SUMMED = f"""
+    WITH partitions AS (
+        SELECT {names_sql([*GROUP_AT, "topic"])}, {columns_sql(_OF_PARTITION)} FROM lag WHERE {_HAS_COMMIT}
+        -- A topic without a commit has a row, too.
+        UNION ALL BY NAME
+        SELECT {names_sql([*GROUP_AT, "topic"])} FROM lag WHERE NOT ({_HAS_COMMIT}) AND topic IS NOT NULL
+    ),
+    summed AS (
+        SELECT {names_sql([*GROUP_AT, "topic"])}, {columns_sql(_OF_TOPIC)}
+        FROM partitions
+        GROUP BY GROUPING SETS (({names_sql([*GROUP_AT, "topic"])}), ({names_sql(GROUP_AT)}))
+        -- In `lag`, a row without a topic has the error of a whole group. It belongs to the group alone.
+        HAVING topic IS NOT NULL OR grouping(topic) = 1
     )
-    is_whole = (F.col("partitions") > 0) & (F.col("unknown") == 0)
-    mean = {n: F.col("snapshot_id") + F.round(F.col(n) / F.col("partitions")).cast("bigint") for n in late}
-    values = mean | {name: F.col(name) for name in (*_IN_RECORDS, "worst_lag", *OF_RETENTION)}
-    values |= {name: F.when(F.col(f"unknown_{name}") == 0, F.col(name)) for name in IN_BYTES}
-    return summed.withColumns({name: F.when(is_whole, value) for name, value in values.items()})
-
-
-def _is_lacking(names: Iterable[str]) -> Column:
-    found = F.lit(False)
-    for name in names:
-        found |= F.col(name).isNull()
-    return found
+    SELECT {names_sql([*GROUP_AT, "topic"])}, partitions, identity,
+        {columns_sql({name: f"CASE WHEN {_IS_WHOLE} THEN {value} END" for name, value in _KNOWN_IF_WHOLE.items()})}
+    FROM summed
+"""

@@ -16,9 +16,9 @@ from pipeline.analytics.arrow_series import (
     bytes_of_rows,
     instants_ms,
     looked_up,
-    numbered_series,
     numbers,
     rows_of_bytes,
+    series_numbers_of_each,
     timestamps,
 )
 from pipeline.analytics.keys import READER, TOPIC_PARTITION
@@ -91,7 +91,7 @@ def partition_status(bucket: Bucket, settings: StatusConfig, reach: Mapping[int,
     """
     plain = _plain_commits(bucket["commits"])
     lag, known = bucket["lag"], bucket["known"]
-    readers, of_known, of_plain = numbered_series((lag, known, plain), READER)
+    readers, of_known, of_plain = series_numbers_of_each((lag, known, plain), READER)
     count = 1 + max((int(each.max()) for each in (readers, of_known) if len(each)), default=0)
     # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
     order = np.lexsort((numbers(known, "snapshot_id"), of_known))

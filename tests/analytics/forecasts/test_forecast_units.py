@@ -3,13 +3,9 @@
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.analytics.forecasts.sums import sums
 from pipeline.common.epoch import MINUTE_MS
-from pipeline.tables import FORECASTS, LAG
-from tests.helpers.forecast_rows import NAMES, T0, followed, lag_row
-from tests.helpers.rows import frame
+from tests.helpers.forecast_rows import NAMES, T0, followed, lag_of, lag_row, summed
 
 IN_BYTES = f"{NAMES} log_start_offset high_watermark_bytes high_watermark_error_bytes consumer_lag_bytes bytes_error"
 
@@ -68,10 +64,9 @@ BYTES_KNOWN: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", BYTES_KNOWN)
-def test_rates_in_bytes_are_given_where_they_are_known_well_enough(spark: SparkSession, case: str) -> None:
+def test_rates_in_bytes_are_given_where_they_are_known_well_enough(case: str) -> None:
     rows, expected = BYTES_KNOWN[case]
-    nothing = spark.createDataFrame([], FORECASTS.schema)
-    found = followed(spark, frame(spark, LAG, IN_BYTES, *rows), nothing, {})
+    found = followed(lag_of(IN_BYTES, *rows))
     newest = [row for row in found if row.snapshot_id == T0 + 5 * MINUTE_MS]
     assert {row.topic for row in newest} == {"t", None}
     for row in newest:
@@ -80,10 +75,9 @@ def test_rates_in_bytes_are_given_where_they_are_known_well_enough(spark: SparkS
         assert (row.written_bytes_per_s_1h, row.committed_bytes_per_s_1d) == (None, None)
 
 
-def test_without_records_no_bytes_are_written_even_if_their_sizes_are_not_known(spark: SparkSession) -> None:
+def test_without_records_no_bytes_are_written_even_if_their_sizes_are_not_known() -> None:
     rows = [(*lag_row(T0 + n * MINUTE_MS, "g", "t", 0, 5, 10), *[None] * 5) for n in range(6)]
-    nothing = spark.createDataFrame([], FORECASTS.schema)
-    row = followed(spark, frame(spark, LAG, IN_BYTES, *rows), nothing, {})[-1]
+    row = followed(lag_of(IN_BYTES, *rows))[-1]
     assert (row.written_bytes_per_s_5m, row.committed_bytes_per_s_5m, row.bytes_reason) == (0, 0, None)
 
 
@@ -107,15 +101,15 @@ RETENTION: dict[str, tuple[list[tuple[Any, ...]], tuple[int | None, int | None, 
 
 
 @pytest.mark.parametrize("case", RETENTION)
-def test_retention_is_looked_at_where_it_is_nearest_to_the_commit(spark: SparkSession, case: str) -> None:
+def test_retention_is_looked_at_where_it_is_nearest_to_the_commit(case: str) -> None:
     partitions, expected = RETENTION[case]
     rows = [(*lag_row(T0, "g", "t", n, 500, 500 + lag), *more) for n, (lag, *more) in enumerate(partitions)]
-    found = {row.topic: row for row in sums(frame(spark, LAG, IN_TIME, *rows)).collect()}
+    found = {topic: row for (_, topic), row in summed(IN_TIME, *rows).items()}
     assert (found["t"].oldest_ms, found["t"].log_starts, found["t"].start_ms) == expected
     assert (found[None].oldest_ms, found[None].log_starts, found[None].start_ms) == (None, None, None)
 
 
-def test_a_group_loses_records_where_one_of_its_topics_loses_them_first(spark: SparkSession) -> None:
+def test_a_group_loses_records_where_one_of_its_topics_loses_them_first() -> None:
     """Both topics are read until minute 30, a third one always. Log start moves at minute 10."""
 
     def row(minute: int, topic: str, kept_min: int) -> tuple[Any, ...]:
@@ -131,8 +125,7 @@ def test_a_group_loses_records_where_one_of_its_topics_loses_them_first(spark: S
 
     topics = {"long": 720, "short": 360, "read": 240}
     rows = [row(minute, *topic) for minute in range(91) for topic in topics.items()]
-    nothing = spark.createDataFrame([], FORECASTS.schema)
-    found = followed(spark, frame(spark, LAG, IN_TIME, *rows), nothing, {})
+    found = followed(lag_of(IN_TIME, *rows))
     newest = {row.topic: row for row in found if row.snapshot_id == T0 + 90 * MINUTE_MS}
     names = ("deleted_in_ms", "deleted_in_low_ms", "deleted_in_high_ms")
     minutes = {

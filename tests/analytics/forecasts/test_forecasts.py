@@ -3,25 +3,25 @@
 import random
 from collections.abc import Sequence
 from datetime import UTC
+from functools import partial
+from hashlib import md5
 from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from pipeline.analytics.forecasts.sums import sums
+from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS, forecasts
+from pipeline.analytics.keys import GROUP
 from pipeline.common.epoch import DAY_MS, MINUTE_MS, utc
-from pipeline.tables import FORECASTS, LAG
-from tests.helpers.forecast_rows import NAMES, T0, followed, lag_row
-from tests.helpers.rows import frame
+from pipeline.common.rows import Rows, bucketed
+from pipeline.config import StatusConfig
+from pipeline.tables import FORECASTS
+from tests.helpers.forecast_rows import NAMES, T0, followed, known_of, lag_of, lag_row, summed
 
 MINUTES = 30
 
 
-def summed(spark: SparkSession, *rows: tuple[Any, ...]) -> dict[tuple[str, str | None], Row]:
-    return {(row.group_id, row.topic): row for row in sums(frame(spark, LAG, NAMES, *rows)).collect()}
-
-
-def test_a_group_has_a_row_for_each_topic_and_one_for_all(spark: SparkSession) -> None:
+def test_a_group_has_a_row_for_each_topic_and_one_for_all() -> None:
     rows = [
         lag_row(T0, "g", "a", 0, 5, 10),
         lag_row(T0, "g", "a", 1, 3, 4),
@@ -29,7 +29,7 @@ def test_a_group_has_a_row_for_each_topic_and_one_for_all(spark: SparkSession) -
         lag_row(T0, "g", "b", 1, None, 70),
         lag_row(T0, "none", "a", 0, None, 10),
     ]
-    found = summed(spark, *rows)
+    found = summed(NAMES, *rows)
     shown = ("partitions", "log_ends", "commits", "consumer_lag", "worst_lag", "ends_ms", "commits_ms")
     assert {key: tuple(row[name] for name in shown) for key, row in found.items()} == {
         ("g", "a"): (2, 14, 8, 6, 5, T0 + 1_500, T0 + 3_000),
@@ -51,9 +51,9 @@ def test_a_group_has_a_row_for_each_topic_and_one_for_all(spark: SparkSession) -
         {"consumer_lag": 2**62, "high_watermark": 2**63 - 1},  # the sum would be too large
     ],
 )
-def test_a_sum_is_not_known_if_one_of_its_values_is_not(spark: SparkSession, odd: dict[str, Any]) -> None:
+def test_a_sum_is_not_known_if_one_of_its_values_is_not(odd: dict[str, Any]) -> None:
     found = summed(
-        spark,
+        NAMES,
         lag_row(T0, "g", "a", 0, 5, 2**62),
         lag_row(T0, "g", "a", 1, 3, 4, **odd),
         lag_row(T0, "g", "b", 0, 5, 10),
@@ -65,31 +65,71 @@ def test_a_sum_is_not_known_if_one_of_its_values_is_not(spark: SparkSession, odd
     }
 
 
-def test_a_commit_above_the_high_watermark_takes_nothing_from_the_sum(spark: SparkSession) -> None:
+def test_a_commit_above_the_high_watermark_takes_nothing_from_the_sum() -> None:
     rows = (lag_row(T0, "g", "a", 0, 12, 10, consumer_lag=-2), lag_row(T0, "g", "a", 1, 3, 10))
-    assert summed(spark, *rows)["g", "a"].consumer_lag == 7
+    assert summed(NAMES, *rows)["g", "a"].consumer_lag == 7
 
 
-def test_deleted_records_do_not_hide_a_sum(spark: SparkSession) -> None:
-    found = summed(spark, lag_row(T0, "g", "a", 0, 5, 10, offset_status="deleted_unread"))
+def test_deleted_records_do_not_hide_a_sum() -> None:
+    found = summed(NAMES, lag_row(T0, "g", "a", 0, 5, 10, offset_status="deleted_unread"))
     assert found["g", "a"].consumer_lag == 5
 
 
-def test_an_error_of_a_whole_group_hides_its_sums(spark: SparkSession) -> None:
+def test_an_error_of_a_whole_group_hides_its_sums() -> None:
     rows = [lag_row(T0, "g", "a", 0, 5, 10), (T0, "g", *[None] * 9)]
-    found = summed(spark, *rows)
+    found = summed(NAMES, *rows)
     assert {key: row.log_ends for key, row in found.items()} == {("g", "a"): 10, ("g", None): None}
 
 
 @pytest.mark.parametrize(("partition", "topic_id"), [(1, "new"), (2, "a")])
-def test_other_partitions_have_another_identity(spark: SparkSession, partition: int, topic_id: str) -> None:
+def test_other_partitions_have_another_identity(partition: int, topic_id: str) -> None:
     rows = [lag_row(T0, "g", "a", 0, 5, 10), lag_row(T0, "g", "a", 1, 5, 10)]
     before, after = (
-        summed(spark, *some) for some in (rows, [rows[0], lag_row(T0, "g", "a", partition, 5, 10, topic_id=topic_id)])
+        summed(NAMES, *some) for some in (rows, [rows[0], lag_row(T0, "g", "a", partition, 5, 10, topic_id=topic_id)])
     )
     for key in (("g", "a"), ("g", None)):
         assert before[key].identity != after[key].identity
         assert before[key].partitions == after[key].partitions
+
+
+def test_a_group_with_the_partitions_of_two_topics_exchanged_has_another_identity() -> None:
+    one, other = (
+        summed(NAMES, *(lag_row(T0, "g", topic, partition, 5, 10, topic_id="i") for topic, partition in some))
+        for some in ([("a", 1), ("b", 2)], [("a", 2), ("b", 1)])
+    )
+    assert one["g", None].identity != other["g", None].identity
+
+
+def test_an_identity_is_the_same_in_every_version_of_the_engine() -> None:
+    """It is compared with that of an earlier run."""
+    hashes = [int.from_bytes(md5(text).digest()[8:], "little") for text in (b"a 0 a", b"a 1 a", b" 0 b c")]
+    rows = [lag_row(T0, "g", "a", n, 5, 10) for n in (0, 1)] + [lag_row(T0, "g", "b c", 0, 5, 10, topic_id=None)]
+    found = summed(NAMES, *rows)
+    assert found["g", "a"].identity == (hashes[0] ^ hashes[1]) >> 1
+    assert found["g", None].identity == (hashes[0] ^ hashes[1] ^ hashes[2]) >> 1
+
+
+def test_a_sum_of_a_topic_that_is_too_large_is_not_left_out_of_that_of_its_group() -> None:
+    rows = [
+        (*lag_row(T0, "g", topic, partition, 5, 10), position)
+        for topic, partition, position in (("a", 0, 2**62), ("a", 1, 2**62), ("b", 0, 7))
+    ]
+    found = summed(f"{NAMES} high_watermark_bytes", *rows)
+    assert {topic: (row.log_end_bytes, row.consumer_lag) for (_, topic), row in found.items()} == {
+        "a": (None, 10),
+        "b": (7, 5),
+        None: (None, 15),
+    }
+
+
+def test_if_one_sum_of_a_group_is_too_large_none_of_it_is_known() -> None:
+    rows = [lag_row(T0, "g", topic, 0, 2**62 - 5, 2**62) for topic in "ab"]
+    found = summed(NAMES, *rows)
+    assert {topic: (row.log_ends, row.commits, row.consumer_lag) for (_, topic), row in found.items()} == {
+        "a": (2**62, 2**62 - 5, 5),
+        "b": (2**62, 2**62 - 5, 5),
+        None: (None, None, None),
+    }
 
 
 def history(seed: int) -> list[tuple[int, list[tuple[Any, ...]]]]:
@@ -123,18 +163,17 @@ def in_order(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
     return sorted(((*row,) for row in rows), key=lambda row: tuple(str(value) for value in row[:7]))
 
 
-def test_snapshot_by_snapshot_and_together_the_rows_are_the_same(spark: SparkSession) -> None:
+def test_snapshot_by_snapshot_and_together_the_rows_are_the_same() -> None:
     taken = history(seed=1)
     ids = [snapshot_id for snapshot_id, _ in taken]
     reach = dict(zip(ids[1:], ids, strict=False))  # all snapshots are complete
-    lag = frame(spark, LAG, NAMES, *(row for _, rows in taken for row in rows))
-    nothing = spark.createDataFrame([], FORECASTS.schema)
-    together = followed(spark, lag, nothing, reach)
-    known, singly = nothing, []
+    together = followed(lag_of(NAMES, *(row for _, rows in taken for row in rows)), reach=reach)
+    known: list[Row] = []
+    singly: list[Row] = []
     for first, last in ((0, 1), (1, 2), (2, 9), (9, 10), (10, 25), (25, MINUTES)):
-        some = followed(spark, lag.where(lag.snapshot_id.isin(ids[first:last])), known, reach)
+        some = followed(lag_of(NAMES, *(row for _, rows in taken[first:last] for row in rows)), known, reach)
         singly += some
-        known = spark.createDataFrame([row for row in some if row.snapshot_id == ids[last - 1]], FORECASTS.schema)
+        known = [row for row in some if row.snapshot_id == ids[last - 1]]
     assert in_order(singly) == in_order(together)
     assert len({(row.snapshot_id, row.group_id, row.topic) for row in together}) == len(together)
     by_key = {(row.group_id, row.topic, ids.index(row.snapshot_id)): row for row in together}
@@ -150,13 +189,36 @@ def test_snapshot_by_snapshot_and_together_the_rows_are_the_same(spark: SparkSes
     assert all((row.log_ends is None) == (row.reason == "not_known") for row in together)
 
 
-def test_a_steady_group_by_hand(spark: SparkSession) -> None:
+@pytest.mark.parametrize("at_once", [1, 20])
+def test_the_forecasts_of_some_groups_do_not_depend_on_others(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """They are computed some at a time, because each needs much memory."""
+    taken = history(seed=2)
+    before, after = (lag_of(NAMES, *(row for _, rows in some for row in rows)) for some in (taken[:4], taken[4:11]))
+    reach = {snapshot_id: taken[number][0] for number, (snapshot_id, _) in enumerate(taken[1:])}
+    known = followed(before, reach=reach)
+    together = followed(after, known, reach)
+    monkeypatch.setattr("pipeline.analytics.forecasts.forecasts.ROWS_AT_ONCE", at_once)
+    assert in_order(followed(after, known, reach)) == in_order(together)
+    assert {len(row.remembered) for row in together} != {0}
+
+
+def test_in_workers_the_rows_are_the_same(spark: SparkSession) -> None:
+    taken = history(seed=3)
+    before, after = (lag_of(NAMES, *(row for _, rows in some for row in rows)) for some in (taken[:3], taken[3:6]))
+    known = followed(before)
+    parts = {"lag": after, "known": known_of(known)}
+    many = {name: Rows(spark.createDataFrame(rows, FORECAST_PARTS[name])) for name, rows in parts.items()}
+    compute = partial(forecasts, settings=StatusConfig(), reach={})
+    found = bucketed(many, FORECAST_PARTS, GROUP, compute, FORECASTS.schema, 2).collected_table()
+    assert in_order([Row(**row) for row in found.to_pylist()]) == in_order(followed(after, known))
+
+
+def test_a_steady_group_by_hand() -> None:
     """Each second, 100 records are written and 150 are committed. At the end, 66,000 are unread."""
     rows = [
         lag_row(T0 + number * MINUTE_MS, "g", "t", 0, 9_000 * number, 126_000 + 6_000 * number) for number in range(21)
     ]
-    nothing = spark.createDataFrame([], FORECASTS.schema)
-    found = followed(spark, frame(spark, LAG, NAMES, *rows), nothing, {})
+    found = followed(lag_of(NAMES, *rows))
     newest = {row.topic: row for row in found if row.snapshot_id == T0 + 20 * MINUTE_MS}
     assert newest.keys() == {"t", None}
     for row in newest.values():
@@ -171,6 +233,5 @@ def test_a_steady_group_by_hand(spark: SparkSession) -> None:
         assert row.captured_at.astimezone(UTC) == utc(T0 + 20 * MINUTE_MS + 2_000)
 
 
-def test_without_rows_there_is_no_forecast(spark: SparkSession) -> None:
-    nothing = spark.createDataFrame([], FORECASTS.schema)
-    assert followed(spark, spark.createDataFrame([], LAG.schema), nothing, {}) == []
+def test_without_rows_there_is_no_forecast() -> None:
+    assert followed(lag_of(NAMES)) == []
