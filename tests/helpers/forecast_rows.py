@@ -50,7 +50,10 @@ def lag_of(names: str, *rows: Sequence[Any]) -> pa.Table:
 
 def summed(names: str, *rows: Sequence[Any]) -> dict[tuple[str, str | None], Row]:
     """The sums of some rows of `lag`, by group and topic."""
-    return {(row["group_id"], row["topic"]): Row(**row) for row in summed_lag(lag_of(names, *rows)).to_pylist()}
+    found = [Row(**row) for row in summed_lag(lag_of(names, *rows)).to_pylist()]
+    by_topic = {(row.group_id, row.topic): row for row in found}
+    assert len(by_topic) == len(found)
+    return by_topic
 
 
 def known_of(rows: Sequence[Row]) -> pa.Table:
