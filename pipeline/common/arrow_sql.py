@@ -72,3 +72,18 @@ def struct_sql(fields: Mapping[str, str]) -> str:
     """A struct with these fields, given as name → expression. Structs are compared field by field; NULL is greatest."""
     pairs = ", ".join(f"'{name}': {expression}" for name, expression in fields.items())
     return f"{{{pairs}}}"
+
+
+def numbered(rows: pa.Table, name: str) -> pa.Table:
+    """The rows with their numbers in place of a column of large values: a query of few columns is all in memory.
+
+    `with_values` puts the values back into the rows of the query.
+    """
+    place = rows.column_names.index(name)
+    return rows.set_column(place, name, pa.array(range(len(rows)), pa.int64()))
+
+
+def with_values(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    """The rows with the values that have the numbers in a column; NULL for NULL."""
+    place = rows.column_names.index(name)
+    return rows.set_column(place, name, values.take(rows[name]))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -23,17 +24,18 @@ from pipeline.common.bad_values import bad_values
 from pipeline.common.data_source import arrow_schema
 
 Bucket = Mapping[str, pa.Table]
-"""The rows of each table in one bucket, by its name."""
+"""The rows of each table in one bucket, by the table's name."""
 OfBucket = Callable[[Bucket], pa.Table]
 """A function of the rows in one bucket, which returns other rows."""
 PACKED = StructType().add("part", StringType()).add("bucket", IntegerType()).add("packed", BinaryType())
-"""Packed rows of a table in one bucket, which has a number."""
+"""Rows of a table (`part`) in one bucket (its number), as an Arrow stream."""
 PACKED_BYTES = 48 * 2**20
-"""About so many bytes of rows are packed at a time."""
-ROWS_A_BUCKET = 50_000
-"""Rows of a large table that are computed together, in memory."""
-UNCOUNTED = 64
-"""If it is not given how many buckets there are, rows are packed for so many, which Spark joins to as few as fit."""
+"""Rows of about this many bytes are packed at a time."""
+ROWS_A_BUCKET = 100_000
+"""Rows of a large table that are computed together, with those from which they continue. More rows need more memory,
+fewer rows need more calls."""
+BUCKETS_IF_NOT_GIVEN = 64
+"""Rows are packed for this many buckets if their number is not given. Spark then joins them to as few tasks as fit."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -44,48 +46,83 @@ class Spread:
     key: tuple[str, ...] = ()
     buckets: int | None = None
 
-    def numbers(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+    def bucket_numbers(self, rows: pa.Table) -> npt.NDArray[np.int64]:
         """The number of each row's bucket, which is the same in each process. NULL counts as a value."""
         hashes = np.zeros(len(rows), np.int64)
         for name in self.key:
             values = rows[name].combine_chunks().dictionary_encode(null_encoding="encode")
-            names = values.dictionary.cast(pa.string()).cast(pa.binary()).to_pylist()
-            of_value = np.array([0 if value is None else crc32(value) for value in names], np.int64)
-            hashes = (hashes * 31 + of_value[values.indices.to_numpy()]) % 2**32
-        return hashes % (self.buckets or UNCOUNTED)
+            texts = values.dictionary.cast(pa.string()).cast(pa.binary()).to_pylist()
+            hash_of_text = np.array([0 if text is None else crc32(text) for text in texts], np.int64)
+            hashes = (hashes * 31 + hash_of_text[values.indices.to_numpy()]) % 2**32
+        count = self.buckets or BUCKETS_IF_NOT_GIVEN
+        return _numbers_by_task(count)[hashes % count]
+
+
+@cache
+def _numbers_by_task(count: int) -> npt.NDArray[np.int64]:
+    """A number for each of `count` buckets, such that Spark puts each into a task of its own.
+
+    Spark hashes the number again. With the numbers from 0 on, buckets would share tasks: of 20, five would be in one
+    task, and nine tasks would have none.
+    """
+    numbers: dict[int, int] = {}
+    candidate = 0
+    while len(numbers) < count:
+        numbers.setdefault(_murmur3(candidate) % count, candidate)
+        candidate += 1
+    return np.array([numbers[task] for task in range(count)], np.int64)
+
+
+def _murmur3(number: int) -> int:
+    """The hash by which Spark spreads an integer: its Murmur3_x86_32, with the seed 42, as a signed number."""
+    mixed = number * 0xCC9E2D51 % 2**32
+    mixed = (mixed << 15 | mixed >> 17) % 2**32 * 0x1B873593 % 2**32
+    found = 42 ^ mixed
+    found = ((found << 13 | found >> 19) % 2**32 * 5 + 0xE6546B64) % 2**32
+    found ^= 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        found = (found ^ found >> shift) * factor % 2**32
+    found ^= found >> 16
+    return found - 2**32 if found >= 2**31 else found
+
+
+class Form(NamedTuple):
+    """How rows of a table travel on: with which columns, and how they are spread."""
+
+    schema: StructType
+    spread: Spread
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Some columns of a table, packed: `rows` are those of PACKED whose `part` is given."""
+    """Some columns of a table, packed: the rows of PACKED in `rows` whose column `part` is `part`."""
 
     rows: DataFrame
     part: str
-    schema: StructType
-    spread: Spread
+    form: Form
 
     @classmethod
-    def of(cls, rows: DataFrame, schema: StructType, spread: Spread) -> Packed:
-        """The rows of a table, which has the columns of the schema."""
-        types, spreads = arrow_schema(schema), {"": (spread, schema.names)}
+    def of(cls, rows: DataFrame, form: Form) -> Packed:
+        """The rows of a table, which has the columns of the form."""
+        types = arrow_schema(form.schema)
 
         def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for some in _enough(batches):
+            for some in _lists_to_pack(batches):
                 with bad_values():
-                    yield from packed_rows(pa.Table.from_batches(some).cast(types), spreads)
+                    yield from packed_rows(pa.Table.from_batches(some).cast(types), {"": form})
 
-        return cls(rows.mapInArrow(pack, PACKED), "", schema, spread)
+        return cls(rows.mapInArrow(pack, PACKED), "", form)
 
     def unpacked(self) -> DataFrame:
-        """The rows, with the columns of the schema."""
-        fields = [*range(len(self.schema))]
+        """The rows, with the columns of the form."""
+        fields = [*range(len(self.form.schema))]
 
         def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for packed in batch["packed"]:
                     yield from _unpacked(packed, fields).to_batches()
 
-        return self.rows.where(F.col("part") == self.part).mapInArrow(unpack, self.schema)
+        return self.rows.where(F.col("part") == self.part).mapInArrow(unpack, self.form.schema)
 
     def named(self, name: str) -> DataFrame:
         """The packed rows, with another name of the part."""
@@ -99,19 +136,22 @@ def in_buckets(
     function: Callable[[Bucket], Iterator[pa.RecordBatch]],
     returns: StructType,
 ) -> DataFrame:
-    """What the function makes of all buckets, with the columns of `returns`. All parts are spread as `spread` says.
+    """What the function makes of all buckets, with the columns of `returns`.
 
-    `schemas` has the columns of each part that the function gets. Without a key, nothing is exchanged.
+    With a key, all parts are spread as `spread` says. Without one, they may be spread in any way, and nothing is
+    exchanged. `schemas` has the columns of each part that the function gets.
     """
     rows = reduce(DataFrame.unionAll, (packed.named(part) for part, packed in parts.items()))
     if spread.key:
         rows = rows.repartition("bucket") if spread.buckets is None else rows.repartition(spread.buckets, "bucket")
-    fields = {part: [packed.schema.names.index(name) for name in schemas[part].names] for part, packed in parts.items()}
+    fields = {
+        part: [packed.form.schema.names.index(name) for name in schemas[part].names] for part, packed in parts.items()
+    }
     types = {part: arrow_schema(schemas[part]) for part in parts}
 
     def of_buckets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for packed in _by_bucket(batches, spread):
-            bucket = {part: _together(packed.pop(part, []), fields[part], types[part]) for part in types}
+            bucket = {part: _joined_rows(packed.pop(part, []), fields[part], types[part]) for part in types}
             with bad_values():
                 yield from function(bucket)
 
@@ -121,7 +161,7 @@ def in_buckets(
 def _by_bucket(batches: Iterable[pa.RecordBatch], spread: Spread) -> Iterator[dict[str, list[pa.BinaryScalar]]]:
     """The packed rows of each bucket by part; all are one bucket if it was not given how many there are.
 
-    Without a key, packed rows that come together are a bucket, so that no more of them are in memory.
+    Without a key, each packed value is a bucket, so that no more of them are in memory.
     """
     buckets: dict[int, dict[str, list[pa.BinaryScalar]]] = {}
     for batch in batches:
@@ -135,25 +175,29 @@ def _by_bucket(batches: Iterable[pa.RecordBatch], spread: Spread) -> Iterator[di
         yield buckets.popitem()[1]
 
 
-def _together(packed: Sequence[pa.BinaryScalar], fields: Sequence[int], types: pa.Schema) -> pa.Table:
+def _joined_rows(packed: Sequence[pa.BinaryScalar], fields: Sequence[int], types: pa.Schema) -> pa.Table:
     tables = (_unpacked(rows, fields).select(types.names) for rows in packed)
     return pa.concat_tables([types.empty_table(), *tables])
 
 
-def packed_rows(rows: pa.Table, spreads: Mapping[str, tuple[Spread, Sequence[str]]]) -> Iterator[pa.RecordBatch]:
-    """The rows as PACKED, for each part that `spreads` names: how it is spread, and which columns it has."""
-    for part, (spread, names) in spreads.items() if len(rows) else ():
-        numbers = spread.numbers(rows)
+def packed_rows(rows: pa.Table, forms: Mapping[str, Form]) -> Iterator[pa.RecordBatch]:
+    """The rows as PACKED, once in each form; `forms` has the name of the part of each."""
+    if not len(rows):
+        return
+    for part, (schema, spread) in forms.items():
+        numbers = spread.bucket_numbers(rows)
         order = np.argsort(numbers, kind="stable")
         buckets, first = np.unique(numbers[order], return_index=True)
-        in_order = rows.select([*names]).combine_chunks().take(pa.array(order))
+        in_order = rows.select(schema.names).combine_chunks().take(pa.array(order))
         ends = [*first[1:].tolist(), len(rows)]
-        packed = [_packed(in_order.slice(begin, end - begin)) for begin, end in zip(first.tolist(), ends, strict=True)]
+        packed = [
+            _ipc_bytes(in_order.slice(begin, end - begin)) for begin, end in zip(first.tolist(), ends, strict=True)
+        ]
         columns = [pa.repeat(part, len(packed)), pa.array(buckets, pa.int32()), pa.array(packed, pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, names=PACKED.names)
 
 
-def _packed(rows: pa.Table) -> bytes:
+def _ipc_bytes(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows)
@@ -169,15 +213,15 @@ def _unpacked(packed: pa.BinaryScalar, fields: Sequence[int]) -> pa.Table:
         return stream.read_all()
 
 
-def _enough(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _lists_to_pack(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """The batches in lists of about PACKED_BYTES."""
-    some: list[pa.RecordBatch] = []
+    collected: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        some.append(batch)
+        collected.append(batch)
         size += batch.nbytes
         if size >= PACKED_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield collected
+            collected, size = [], 0
+    if collected:
+        yield collected

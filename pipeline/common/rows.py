@@ -14,14 +14,18 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows
 from pipeline.common.bad_values import bad_values
-from pipeline.common.buckets import PACKED, Bucket, OfBucket, Packed, Spread, in_buckets, packed_rows
+from pipeline.common.buckets import PACKED, Bucket, Form, OfBucket, Packed, Spread, in_buckets, packed_rows
 from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Few rows need neither Spark nor a Python worker: functions are called immediately, with all of them."""
+    """Rows of a table: an Arrow table on the driver if they are few, else a DataFrame.
+
+    Functions of few rows are called immediately, with all of them: that needs neither Spark nor a Python worker.
+    `packed` are the same rows as a function in workers has packed them, for the functions that get them next.
+    """
 
     rows: pa.Table | DataFrame
     packed: tuple[Packed, ...] = ()
@@ -78,8 +82,8 @@ class Rows:
         """All rows, on the driver, as an Arrow table."""
         return self.rows if isinstance(self.rows, pa.Table) else self.rows.toArrow()
 
-    def grouped(self, key: Sequence[str], function: OfRows, schema: StructType, buckets: int | None = None) -> Rows:
-        """The same, with all rows of a key in one table. See `in_buckets` for many rows."""
+    def grouped(self, key: Sequence[str], function: OfRows, schema: StructType) -> Rows:
+        """What the function makes of the rows; all rows of a key are in one table. The key is SQL expressions."""
         if isinstance(self.rows, pa.Table):
             with bad_values():
                 return Rows(function(self.rows))
@@ -89,16 +93,16 @@ class Rows:
         def of_bucket(bucket: Bucket) -> pa.Table:
             return function(bucket["rows"].drop_columns(names))
 
-        return bucketed({"rows": Rows(rows)}, {"rows": rows.schema}, names, of_bucket, schema, buckets)
+        return bucketed({"rows": Rows(rows)}, {"rows": rows.schema}, names, of_bucket, schema)
 
     def packed_for(self, spread: Spread, schema: StructType, spark: SparkSession) -> Packed:
         """The rows as packed for a spread, with the columns of the schema."""
         needed = {*schema.names}
         for packed in self.packed:
             # Without a key, any row may be in any bucket, however the rows are spread.
-            if needed <= {*packed.schema.names} and (packed.spread == spread or not spread.key):
+            if needed <= {*packed.form.schema.names} and (packed.form.spread == spread or not spread.key):
                 return packed
-        return Packed.of(self.chosen(schema).frame(spark, schema), schema, spread)
+        return Packed.of(self.chosen(schema).frame(spark, schema), Form(schema, spread))
 
     def frame(self, spark: SparkSession, schema: StructType) -> DataFrame:
         """The rows as a DataFrame. Few rows have the columns of `schema`, and Spark keeps them in its plan.
@@ -143,7 +147,7 @@ def bucketed(
         with bad_values():
             return Rows(function(few))
     spread = Spread(tuple(key), buckets)
-    packed = _packed(parts, schemas, spread)
+    packed = _packed_parts(parts, schemas, spread)
     return Rows(in_buckets(packed, spread, schemas, lambda bucket: iter(function(bucket).to_batches()), returns))
 
 
@@ -152,31 +156,27 @@ def tables_in_buckets(
     schemas: Mapping[str, StructType],
     spread: Spread,
     function: Callable[[Bucket], Bucket],
-    returns: Mapping[str, Sequence[tuple[StructType, Spread]]],
-    keep: Callable[[DataFrame], DataFrame],
+    returns: Mapping[str, Sequence[Form]],
+    compute_once: Callable[[DataFrame], DataFrame],
 ) -> dict[str, Rows]:
     """The tables that a function makes of the rows of several tables, by their names; see `bucketed`.
 
-    `returns` says of each table which columns it has, and how it is spread for the functions that get it next. It may
-    be spread in several ways, and the first has all of its columns. `keep` gets packed rows, and returns them so that
-    Spark computes them only once.
+    `returns` says in which forms each table travels on. The first form has all of its columns. `compute_once` gets
+    packed rows, and returns them so that Spark computes them only once for all tables.
     """
     if (few := _few_rows(parts, schemas)) is not None:
         with bad_values():
             return {name: Rows(rows) for name, rows in function(few).items()}
-    spreads = {
-        name: {f"{name} {number}": (of, schema.names) for number, (schema, of) in enumerate(every)}
-        for name, every in returns.items()
-    }
+    named = {name: {f"{name} {number}": form for number, form in enumerate(forms)} for name, forms in returns.items()}
 
     def packed_tables(bucket: Bucket) -> Iterator[pa.RecordBatch]:
         for name, rows in function(bucket).items():
-            yield from packed_rows(rows, spreads[name])
+            yield from packed_rows(rows, named[name])
 
-    made = keep(in_buckets(_packed(parts, schemas, spread), spread, schemas, packed_tables, PACKED))
+    made = compute_once(in_buckets(_packed_parts(parts, schemas, spread), spread, schemas, packed_tables, PACKED))
     found = {}
-    for name, every in returns.items():
-        packed = tuple(Packed(made, f"{name} {number}", *of) for number, of in enumerate(every))
+    for name, forms in named.items():
+        packed = tuple(Packed(made, part, form) for part, form in forms.items())
         found[name] = Rows(packed[0].unpacked(), packed)
     return found
 
@@ -188,6 +188,6 @@ def _few_rows(parts: Mapping[str, Rows], schemas: Mapping[str, StructType]) -> d
     return {name: rows.chosen(schemas[name]).rows for name, rows in parts.items()}
 
 
-def _packed(parts: Mapping[str, Rows], schemas: Mapping[str, StructType], spread: Spread) -> dict[str, Packed]:
+def _packed_parts(parts: Mapping[str, Rows], schemas: Mapping[str, StructType], spread: Spread) -> dict[str, Packed]:
     spark = next(rows.rows.sparkSession for rows in parts.values() if isinstance(rows.rows, DataFrame))
     return {name: rows.packed_for(spread, schemas[name], spark) for name, rows in parts.items()}

@@ -37,6 +37,8 @@ MAX_LOOKBACK = 10
 MOST_ROWS = 5_000_000
 """The most rows of several snapshots that are computed together: after a long outage of a large cluster, more would not
 fit into memory."""
+RULERS_A_BUCKET = 20_000
+"""Rulers that are in memory together: that in the index, and one after each snapshot. One has up to 20 kB."""
 FEWEST_APART = 3
 """Between fewer snapshots, log start, which moves by whole segments, shows no speed."""
 
@@ -156,15 +158,18 @@ class Backlog:
 
     @property
     def buckets(self) -> int:
-        """In how many buckets the readers of the batch are computed, and the rulers of their partitions.
+        """In how many buckets a batch is computed. Rows that are spread alike need not be exchanged again.
 
         A partition is in one bucket with all of its snapshots, and a reader with the rows from which it continues.
         """
         earlier = self.before[: len(self.up_to_complete)]
-        readers = sum(s.rows for s in (*earlier, *self.batch))
-        # A snapshot may lack its watermarks, for which the ledger then has no number.
+        # A group may commit in partitions that none of its members has, and have others without a commit.
+        readers = sum(max(s.commits, s.members) for s in (*earlier, *self.batch))
+        # A snapshot may lack its watermarks: then the ledger has no number of them.
         partitions = max((s.ends for s in (*self.before, *self.batch)), default=0)
-        return 1 + max(readers, partitions * (1 + len(self.index.tail))) // ROWS_A_BUCKET
+        rows = max(readers, partitions * len(self.index.tail))
+        rulers = partitions * (1 + len(self.batch))
+        return 1 + max(rows // ROWS_A_BUCKET, rulers // RULERS_A_BUCKET)
 
 
 def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:

@@ -185,7 +185,7 @@ def _derive(
     keep_status(lake, cluster, backlog, readers, settings.owners)
     keep_forecasts(lake, cluster, backlog, readers, settings.status)
     keep_group_changes(lake, cluster, backlog)
-    keep_histograms(lake, cluster, backlog, readers, clock())
+    keep_histograms(lake, cluster, backlog, readers.lag, clock())
     _keep_problems(lake, cluster, backlog, bronze.frame(WATERMARKS), settings)
     return {}
 

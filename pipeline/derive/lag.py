@@ -13,13 +13,12 @@ from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS
 from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
-from pipeline.analytics.lag.lag import PARTS, facts_of_groups, lag_rows
+from pipeline.analytics.lag.lag import PARTS, facts_of_groups
 from pipeline.analytics.lag.log_files import located_offsets
 from pipeline.analytics.lag.recreated_topics import moved_topics
+from pipeline.analytics.passes import READER_PARTS, lag_and_statuses
 from pipeline.analytics.status.group_status import GROUP_PARTS
-from pipeline.analytics.status.partition_status import OF_KNOWN, partition_status
-from pipeline.analytics.status.partition_status import PARTS as STATUS_PARTS
-from pipeline.common.buckets import Bucket, OfBucket, Spread
+from pipeline.common.buckets import Form, Spread
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, tables_in_buckets
 from pipeline.config.consumers import ConsumerSettings
@@ -111,6 +110,10 @@ class Bronze:
         return _lacking(self.backlog.batch, numbers), any(row["of"] == "moved" for row in counted)
 
 
+_LAG_FOR_GROUPS = LAG.some([*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names))])
+"""The columns of `lag` that the steps by group need."""
+
+
 @dataclass(frozen=True)
 class Readers:
     """What was computed of the readers of a batch, for the steps that continue from it.
@@ -125,53 +128,48 @@ class Readers:
 def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
     """Writes `lag` for a batch, and judges its readers. If a topic has moved, commits may belong to another log."""
     lake, backlog, ids = bronze.lake, bronze.backlog, bronze.snapshot_ids
-    spread = Spread(tuple(TOPIC_PARTITION), backlog.buckets)
-    rulers, curves = backlog.index.rulers_and_curves(ids, bronze.seen, spread)
-    parts = {
-        "commits": bronze.commits,
-        "watermarks": bronze.watermarks,
-        "members": bronze.members,
-        "rulers": rulers,
-        "known": _read(lake, bronze.cluster, PARTITION_STATUS, backlog.up_to_complete, *OF_KNOWN),
-    }
-    if has_moved:
-        parts["previous"] = bronze.previous.where_among(bronze.moved_topics(), TOPIC)
-    reported = _reported(bronze, settings.clients) if backlog.has_positions else None
-    if reported:
-        parts["reported"] = reported
-    if settings.log_dirs:
-        of_clients = reported.frame(lake.spark, PARTS["reported"]) if reported else None
-        find = partial(locate, log_dirs=settings.log_dirs)
-        commits, watermarks, members = (bronze.frame(t) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS))
-        located = located_offsets(commits, watermarks, members, of_clients, find)
-        parts["files"] = lake.few_or_many(located)
-    reach = dict(backlog.reach)
+    by_partition, by_group = (Spread(tuple(key), backlog.buckets) for key in (TOPIC_PARTITION, GROUP))
+    rulers, curves = backlog.index.rulers_and_curves(ids, bronze.seen, by_partition)
+    parts = _parts(bronze, settings, has_moved=has_moved)
     compute = partial(
-        _readers_in_bucket,
-        lag=partial(lag_rows, groups=facts_of_groups(parts), curves=curves, reach=reach),
-        status=partial(partition_status, settings=settings.status, reach=reach),
+        lag_and_statuses,
+        groups=facts_of_groups(parts),
+        curves=curves,
+        reach=dict(backlog.reach),
+        settings=settings.status,
     )
-    by_group = Spread(tuple(GROUP), backlog.buckets)
     returns = {
-        "lag": [(LAG.schema, spread), (LAG.some(_OF_GROUPS), by_group)],
-        "statuses": [(PARTITION_STATUS.schema, spread), (GROUP_PARTS["statuses"], by_group)],
+        "lag": [Form(LAG.schema, by_partition), Form(_LAG_FOR_GROUPS, by_group)],
+        "statuses": [Form(PARTITION_STATUS.schema, by_partition), Form(GROUP_PARTS["statuses"], by_group)],
     }
-    keep = partial(lake.keep, name=f"readers_{bronze.cluster}")
-    of_topics = {name: rows.where_known("topic") for name, rows in parts.items()}
-    made = tables_in_buckets(of_topics, _PARTS, spread, compute, returns, keep)
+    # Rulers are packed by partition already, and all have a topic.
+    of_topics = {name: rows.where_known("topic") for name, rows in parts.items()} | {"rulers": rulers}
+    compute_once = partial(lake.computed_or_staged, name=f"readers_{bronze.cluster}", snapshot_id=ids[0])
+    made = tables_in_buckets(of_topics, READER_PARTS, by_partition, compute, returns, compute_once)
     lake.replace(LAG, made["lag"], of_snapshots(bronze.cluster, ids))
     return Readers(**made)
 
 
-_OF_GROUPS = [*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names))]
-"""The columns of `lag` that what is computed for each group needs."""
-_PARTS = PARTS | {"known": STATUS_PARTS["known"]}
-
-
-def _readers_in_bucket(bucket: Bucket, lag: OfBucket, status: OfBucket) -> Bucket:
-    """The rows of LAG and of PARTITION_STATUS for some partitions."""
-    readers = lag({name: rows for name, rows in bucket.items() if name in PARTS})
-    return {"lag": readers, "statuses": status({**bucket, "lag": readers})}
+def _parts(bronze: Bronze, settings: Settings, *, has_moved: bool) -> dict[str, Rows]:
+    """The READER_PARTS of a batch, without its rulers."""
+    lake, backlog = bronze.lake, bronze.backlog
+    parts = {
+        "commits": bronze.commits,
+        "watermarks": bronze.watermarks,
+        "members": bronze.members,
+        "known": _read(lake, bronze.cluster, PARTITION_STATUS, backlog.up_to_complete, *READER_PARTS["known"].names),
+    }
+    if has_moved:
+        parts["previous"] = bronze.previous.where_among(bronze.moved_topics(), TOPIC)
+    if backlog.has_positions:
+        parts["reported"] = _reported(bronze, settings.clients)
+    if settings.log_dirs:
+        of_clients = parts["reported"].frame(lake.spark, PARTS["reported"]) if "reported" in parts else None
+        find = partial(locate, log_dirs=settings.log_dirs)
+        commits, watermarks, members = (bronze.frame(t) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS))
+        located = located_offsets(commits, watermarks, members, of_clients, find)
+        parts["files"] = lake.few_or_many(located)
+    return parts
 
 
 def _reported(bronze: Bronze, clients: Mapping[str, ConsumerSettings]) -> Rows:

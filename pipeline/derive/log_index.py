@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,9 +18,9 @@ from pipeline.analytics.page_cache.reuse_distance import (
     PARTS_OF_CURVES,
     BrokerCurves,
     curves_of,
-    partial_curves,
 )
-from pipeline.common.buckets import Bucket, Spread
+from pipeline.analytics.passes import RULER_PARTS, rulers_and_curves
+from pipeline.common.buckets import Form, Spread
 from pipeline.common.errors import LakeError
 from pipeline.common.rows import Rows, tables_in_buckets
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Lake, of_cluster, of_snapshots, one_of
@@ -94,11 +93,11 @@ class Index:
 
     def rulers_and_curves(self, batch: Sequence[int], watermarks: Rows, spread: Spread) -> tuple[Rows, BrokerCurves]:
         """The same, computed only once and spread by partition; and the curves of the brokers, on the driver."""
-        compute = partial(_rulers_and_curves, batch=[*batch])
-        returns = {"rulers": [(RULER_ROWS, spread)], "curves": [(PARTS_OF_CURVES, Spread())]}
+        compute = partial(rulers_and_curves, batch=[*batch])
+        returns = {"rulers": [Form(RULER_ROWS, spread)], "curves": [Form(PARTS_OF_CURVES, Spread())]}
         seen = self._seen(watermarks, batch)
-        keep = partial(self.lake.keep, name=f"rulers_{self.cluster}")
-        made = tables_in_buckets(seen, _SEEN, spread, compute, returns, keep)
+        compute_once = partial(self.lake.computed_or_staged, name=f"rulers_{self.cluster}", snapshot_id=batch[0])
+        made = tables_in_buckets(seen, RULER_PARTS, spread, compute, returns, compute_once)
         return made["rulers"], curves_of(made["curves"])
 
     def keep(self, watermarks: Rows, buckets: int | None = None) -> bool:
@@ -149,17 +148,6 @@ class Index:
         if late:
             seen["late"] = watermarks.where_in("snapshot_id", late)
         return seen
-
-
-_SEEN = log_index.SEEN | {"watermarks": WATERMARKS.some((*log_index.SEEN["watermarks"].names, "replicas"))}
-
-
-def _rulers_and_curves(bucket: Bucket, batch: Sequence[int]) -> Bucket:
-    """The rulers of some partitions as of each snapshot of the batch, and their part of the curves of brokers."""
-    rulers = log_index.rulers_in_bucket(bucket, batch[0])
-    is_of_batch = pc.is_in(bucket["watermarks"]["snapshot_id"], pa.array(batch, pa.int64()))
-    of_batch = bucket["watermarks"].filter(is_of_batch)
-    return {"rulers": rulers, "curves": partial_curves({"watermarks": of_batch, "rulers": rulers})}
 
 
 def with_the_index(action: Callable[[], T]) -> T:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows
-from pipeline.common.errors import is_data_exception
+from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import Rows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import STAGING, NotForDriverError, arrow_rows
@@ -34,6 +34,10 @@ from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
 
 STAGED_OVER = "another run has staged its rows where this one had: does another run compute this cluster's lag?"
+STAGES = 7
+"""The number of staging areas that a cluster's batches use in turn."""
+_UNSUPPORTED = re.compile("SUPPORTED|not supported")
+"""What a session says that has no checkpoints, like serverless compute."""
 Clock = Callable[[], datetime]
 """Returns the current time. It is a parameter, so that tests and reruns can choose the time."""
 
@@ -203,19 +207,19 @@ class Lake(LakeTables):
         except FAILURES:  # serverless compute has no checkpoints
             return rows
 
-    def keep(self, rows: DataFrame, name: str) -> DataFrame:
-        """Many rows, computed only once for several queries: Spark's executors keep them, or they are staged.
+    def computed_or_staged(self, rows: DataFrame, name: str, snapshot_id: int) -> DataFrame:
+        """Many rows, computed only once for several queries, like `computed`; staged if the session cannot keep rows.
 
-        Serverless compute keeps no rows. `name` is the staging area. If another job stages other rows there meanwhile,
-        queries on these fail.
+        The staging area is named by `name`, and by the snapshot: successive batches use different ones. If another job
+        stages other rows there meanwhile, queries on these fail with STAGED_OVER.
         """
         try:
             return rows.localCheckpoint()
         except FAILURES as exc:
-            if is_data_exception(exc):
+            if not _UNSUPPORTED.search(str(exc)):
                 raise
         run = F.lit(uuid4().hex)
-        staged = self.stage(name, rows.withColumn("run", run))
+        staged = self.stage(f"{name}_{snapshot_id // MINUTE_MS % STAGES}", rows.withColumn("run", run))
         is_own = F.when(F.col("run") == run, F.lit(True)).otherwise(F.raise_error(F.lit(STAGED_OVER)).cast("boolean"))
         return staged.where(is_own).drop("run")
 

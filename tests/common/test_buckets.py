@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
 from pipeline.common.arrow_sql import arrow_queries
-from pipeline.common.buckets import Bucket, Spread
+from pipeline.common.buckets import Bucket, Form, Spread
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.errors import BadValueError, data_exception, is_data_exception
 from pipeline.common.rows import Rows, bucketed, tables_in_buckets
@@ -32,7 +33,6 @@ ROWS = {
     "odd": [("a", b"\x00\xff", True, NOON.date()), ("b", None, None, None)],
 }
 FOUND = StructType().add("group", STRING).add("topic", STRING).add("lag", LONG).add("facts", STRING)
-NUMBERS = [2, 0, 2, 0, 1, 2]
 EXPECTED = [
     ("g", "a", 3, f"{round(NOON.timestamp() * 1_000_000)} [1, 2] \\x00\\xFF true 2026-01-31 1"),
     ("g", "b", 15, None),
@@ -119,17 +119,22 @@ def test_several_tables_of_one_pass_are_computed_once_and_go_on_in_buckets(
 ) -> None:
     kept: list[DataFrame] = []
 
-    def keep(rows: DataFrame) -> DataFrame:
+    def compute_once(rows: DataFrame) -> DataFrame:
         kept.append(rows.localCheckpoint())
         return kept[-1]
 
     by_topic, by_group = Spread(("topic",), 3), Spread(("group",), 2)
     some = StructType([FOUND["group"], FOUND["lag"]])
     groups = StructType().add("group", STRING).add("topic", STRING)
-    returns = {"lags": [(FOUND, by_topic), (some, by_group)], "groups": [(groups, by_group)]}
-    made = tables_in_buckets(parts_of(spark, ROWS, *many), SCHEMAS, by_topic, lags_and_groups, returns, keep)
+    returns = {"lags": [Form(FOUND, by_topic), Form(some, by_group)], "groups": [Form(groups, by_group)]}
+    made = tables_in_buckets(parts_of(spark, ROWS, *many), SCHEMAS, by_topic, lags_and_groups, returns, compute_once)
     assert sorted((tuple(row.values()) for row in made["lags"].collected()), key=str) == EXPECTED
     assert sorted(tuple(row.values()) for row in made["groups"].collected()) == [row[:2] for row in EXPECTED]
+
+    if many:
+        assert made["lags"].packed_for(by_group, some, spark) is made["lags"].packed[1], "they are packed once"
+        assert made["lags"].packed_for(Spread(), FOUND, spark) is made["lags"].packed[0]
+        assert made["lags"].packed_for(by_group, FOUND, spark) not in made["lags"].packed
 
     def summed(bucket: Bucket) -> pa.Table:
         with arrow_queries(bucket) as queries:
@@ -147,7 +152,19 @@ def test_several_tables_of_one_pass_are_computed_once_and_go_on_in_buckets(
 def test_a_row_has_the_same_bucket_in_each_process_and_null_has_one() -> None:
     """The numbers are literals: if they changed, workers of two versions would put a key into two buckets."""
     rows = pa.table({"topic": ["a", "b", "", None, "\u00e9" * 300, "a"], "partition": pa.array([0, 1, 2, None, 7, 0])})
+    numbers = [4, 22, 4, 22, 0, 4]
     spread = Spread(("topic", "partition"), 5)
-    assert spread.numbers(rows).tolist() == NUMBERS
-    assert Spread(("topic", "partition"), 5).numbers(rows.slice(3)).tolist() == NUMBERS[3:]
-    assert {*Spread().numbers(rows).tolist()} == {0}
+    assert spread.bucket_numbers(rows).tolist() == numbers
+    assert spread.bucket_numbers(rows.slice(3)).tolist() == numbers[3:]
+    assert len({*Spread().bucket_numbers(rows).tolist()}) == 1
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 20])
+def test_spark_puts_each_bucket_into_a_task_of_its_own(spark: SparkSession, buckets: int) -> None:
+    """Tasks with several buckets would take several times as long, while cores are idle."""
+    rows = pa.table({"topic": [str(number) for number in range(50 * buckets)]})
+    numbers = {*Spread(("topic",), buckets).bucket_numbers(rows).tolist()}
+    assert len(numbers) == buckets
+    frame = spark.createDataFrame([(number,) for number in numbers], "bucket int")
+    tasks = frame.repartition(buckets, "bucket").select(F.spark_partition_id()).collect()
+    assert sorted(row[0] for row in tasks) == [*range(buckets)]

@@ -161,21 +161,24 @@ def test_behind_a_partial_snapshot_the_newest_complete_one_is_used_too(lake: Lak
     assert known(lake, "partial ones").up_to_complete == [5, 4, 3]
 
 
-def test_there_are_enough_buckets_for_all_rows_that_a_batch_reads(lake: Lake) -> None:
+def test_there_are_enough_buckets_for_readers_and_the_rows_from_which_they_continue(lake: Lake) -> None:
     """A partial snapshot may have few rows, but its readers continue from a complete one: the third of those before."""
     found = known(lake, "partial ones")
     sizes = (70_000, 90_000, 1_000_000, 5_000_000)
-    before = [s._replace(rows=rows) for s, rows in zip(found.before, sizes, strict=False)]
-    batch = [found.batch[0]._replace(rows=rows) for rows in (50_000, 60_000)]
-    assert replace(found, batch=batch, before=before).buckets == 1 + (110 + 1_160) // 50
-    assert replace(found, batch=batch, before=[]).buckets == 1 + 110 // 50
+    before = [s._replace(commits=rows, members=9) for s, rows in zip(found.before, sizes, strict=False)]
+    batch = [found.batch[0]._replace(commits=9, members=rows) for rows in (50_000, 60_000)]
+    assert replace(found, batch=batch, before=before).buckets == 1 + (110 + 1_160) // 100
+    assert replace(found, batch=batch, before=[]).buckets == 1 + 110 // 100
 
 
-def test_there_are_enough_buckets_for_all_watermarks_of_the_log_index(lake: Lake) -> None:
+def test_there_are_enough_buckets_for_rulers_and_watermarks(lake: Lake) -> None:
     found = known(lake, "partial ones")
     before = [s._replace(ends=300_000) for s in found.before]
     tail = replace(found.index, tail=range(9))
-    assert replace(found, before=before, index=tail).buckets == 1 + 300_000 * 10 // 50_000
+    batch = found.batch[:1]
+    assert replace(found, batch=batch, before=before, index=tail).buckets == 1 + 300_000 * 2 // 20_000
+    tail = replace(found.index, tail=range(60))
+    assert replace(found, batch=batch, before=before, index=tail).buckets == 1 + 300_000 * 60 // 100_000
 
 
 @pytest.mark.parametrize(
@@ -338,5 +341,6 @@ def test_rows_since_a_day_are_found_by_their_ids_too() -> None:
 def test_a_snapshot_that_lacks_its_watermarks_does_not_make_the_cluster_small() -> None:
     """Rulers are extended in as many buckets as the cluster's partitions need."""
     whole, lacking = (Snapshot(at, "r", "partial", 5, ends, 5, 0, 10 + ends, 1) for at, ends in ((1, 100_000), (2, 0)))
-    assert Backlog([lacking], [whole], cast(Any, None), has_more=False).partitions == 100_000
-    assert Backlog([lacking], [], cast(Any, None), has_more=False).partitions is None
+    tail = index.Index(cast(Any, None), "c", [2], None)
+    assert Backlog([lacking], [whole], tail, has_more=False).buckets == 1 + 2 * 100_000 // 20_000
+    assert Backlog([lacking], [], tail, has_more=False).buckets == 1

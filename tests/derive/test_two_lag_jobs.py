@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster, histograms
 from pipeline.derive import lag as derive_lag
 from pipeline.derive import log_index as index
-from pipeline.derive.backlog import Snapshot
+from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
@@ -189,6 +190,13 @@ def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.
     assert counts_of_hours(lake) == [len(IDS)]
 
 
+def keep_histograms_of(store: Lake, snapshot_id: int) -> None:
+    snapshot = Snapshot(snapshot_id, "r", "complete", commits=1, ends=1, members=0, positions=0, rows=2, groups=1)
+    backlog = Backlog([snapshot], [], index.Index(store, "c", (), None), has_more=False)
+    lag = Rows(store.spark.table(store.identifier(LAG)).where(of_snapshots("c", [snapshot_id])))
+    histograms.keep_histograms(store, "c", backlog, lag, T0 + timedelta(hours=2))
+
+
 def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,9 +209,7 @@ def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(
     store = Lake(lake.spark, lake._config)
     is_computing, may_go_on = tmp_path / "is_computing", tmp_path / "may_go_on"
 
-    def keep(snapshot_id: int) -> None:
-        snapshot = Snapshot(snapshot_id, "r", "complete", commits=1, ends=1, members=0, positions=0, rows=2, groups=1)
-        histograms.keep_histograms(store, "c", [snapshot], [], T0 + timedelta(hours=2))
+    keep = partial(keep_histograms_of, store)
 
     def wait_on_a_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc, utc_date
 from pipeline.common.rows import Rows
-from pipeline.lake import Lake
+from pipeline.lake import SPARK_ERRORS, Lake
 from pipeline.lake.lake import STAGED_OVER
 from pipeline.tables import FINDING_HISTORY
 
@@ -29,25 +30,49 @@ def test_the_driver_writes_few_rows_as_spark_writes_them(by_driver: Lake, by_spa
         assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'g'").collected() == []
 
 
-@pytest.mark.parametrize("can_checkpoint", [True, False], ids=["classic", "serverless"])
-def test_rows_that_are_kept_are_computed_once(
-    by_spark: Lake, can_checkpoint: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Other names whenever they are computed."""
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"name": [uuid4().hex for _ in range(len(batch))]})
+
+
+@pytest.fixture
+def serverless(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(rows: DataFrame) -> DataFrame:
         raise PySparkException("[NOT_SUPPORTED_WITH_SERVERLESS] localCheckpoint is not supported on serverless compute")
 
-    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_pydict({"name": [uuid4().hex for _ in range(len(batch))]})
+    monkeypatch.setattr(ClassicDataFrame, "localCheckpoint", refuse)
 
-    random = by_spark.spark.range(10).mapInArrow(named, "name string")
-    assert sorted(random.collect()) != sorted(random.collect())
-    if not can_checkpoint:
-        monkeypatch.setattr(type(random), "localCheckpoint", refuse)
-    kept = by_spark.keep(random, "readers_east")
-    assert kept.columns == ["name"]
+
+def test_rows_are_computed_once(by_spark: Lake) -> None:
+    names = by_spark.spark.range(10).mapInArrow(named, "name string")
+    assert sorted(names.collect()) != sorted(names.collect())
+    kept = by_spark.computed_or_staged(names, "readers_east", 60_000)
     assert sorted(kept.collect()) == sorted(kept.where("name > ''").collect())
-    if not can_checkpoint:
-        by_spark.keep(random, "readers_east")
-        with pytest.raises(PySparkException, match=STAGED_OVER.partition(":")[0]):
-            kept.collect()
+
+
+@pytest.mark.usefixtures("serverless")
+def test_rows_are_computed_once_where_no_session_keeps_rows(by_spark: Lake) -> None:
+    names = by_spark.spark.range(10).mapInArrow(named, "name string")
+    first, next_ones = (by_spark.computed_or_staged(names, "readers_east", at_ms) for at_ms in (0, 60_000))
+    assert first.columns == ["name"]
+    assert sorted(first.collect()) == sorted(first.where("name > ''").collect()) != sorted(next_ones.collect())
+
+
+@pytest.mark.usefixtures("serverless")
+def test_rows_that_another_job_has_staged_are_not_taken_for_ours(by_spark: Lake) -> None:
+    names = by_spark.spark.range(10).mapInArrow(named, "name string")
+    ours, others = (by_spark.computed_or_staged(names, "readers_east", 0) for _ in range(2))
+    assert others.count() == 10
+    # In a folder, the files that were listed are gone; in a catalog, a session may read the table as it is now.
+    with pytest.raises(SPARK_ERRORS, match=f"FILE_NOT_EXIST|{STAGED_OVER.partition(':')[0]}"):
+        ours.collect()
+
+
+def test_a_failure_that_is_not_about_checkpoints_is_not_hidden(by_spark: Lake) -> None:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise OSError("no space left")
+        yield from batches
+
+    with pytest.raises(PySparkException, match="no space left"):
+        by_spark.computed_or_staged(by_spark.spark.range(1).mapInArrow(fail, "id long"), "readers_east", 0)

@@ -19,7 +19,7 @@ from pipeline.analytics.lag.recreated_topics import verified_epoch
 from pipeline.analytics.lag.rung_readings import with_readings
 from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.page_cache.reuse_distance import BrokerCurves, broker_curves, with_reuse
-from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, numbered, with_values
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
@@ -113,9 +113,10 @@ def lag_rows(bucket: Bucket, groups: pa.Table, curves: BrokerCurves, reach: Mapp
     it; without it, all values come from rulers. `reach` is as for `commits_of_moved_topics`. Rungs that were not
     observed are NULL, and so is every value that needs them. Raises BadValueError if a value fits no type.
     """
-    with arrow_queries({"reported": _NOT_REPORTED, **bucket}) as queries:
+    rulers = numbered(bucket["rulers"], "ruler")
+    with arrow_queries({"reported": _NOT_REPORTED, **bucket, "rulers": rulers}) as queries:
         since = pa.Table.from_pydict({"snapshot_id": [*reach], "since": [*reach.values()]}, _REACH)
-        partitions = queries.rows(_PARTITIONS)
+        partitions = with_values(queries.rows(_PARTITIONS), "ruler", bucket["rulers"]["ruler"])
         queries.add(groups=groups, reach=since, partitions=partitions.drop_columns(["ruler"]))
         has_files = "files" in bucket
         if has_files:

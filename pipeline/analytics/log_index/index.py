@@ -18,7 +18,15 @@ from pipeline.analytics.log_index.ruler import FUTURE_MS
 from pipeline.analytics.log_index.ruler_lookup import READINGS, read_rulers, what_is_known
 from pipeline.analytics.log_index.ruler_update import OBSERVATION, SAMPLE, ends_of, listed, rulers_after
 from pipeline.analytics.log_index.time_search import FINEST_MS
-from pipeline.common.arrow_sql import ArrowQueries, arrow_queries, columns_sql, epoch_ms_sql, names_sql
+from pipeline.common.arrow_sql import (
+    ArrowQueries,
+    arrow_queries,
+    columns_sql,
+    epoch_ms_sql,
+    names_sql,
+    numbered,
+    with_values,
+)
 from pipeline.common.arrow_udf import with_arrow_column
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
@@ -99,8 +107,8 @@ def rulers_in_bucket(bucket: Bucket, asked_from: int) -> pa.Table:
     """The rows of `rulers` for some partitions, from rows of SEEN."""
     if not len(bucket["watermarks"]):  # a late snapshot has no tail, and the rulers in the index need not be decoded
         return _known_in_bucket(bucket)
-    with arrow_queries(bucket) as queries:
-        partitions, series = _carried_on(queries, asked_from)
+    with arrow_queries(_without_rulers(bucket)) as queries:
+        partitions, series = _carried_on(queries, bucket["stored"]["ruler"], asked_from)
     made = partitions.select(PARTITION).take(np.repeat(np.arange(len(series)), np.diff(ends_of(series))))
     for number, name in enumerate(("snapshot_id", "ruler")):
         made = made.append_column(name, series.flatten().field(number))
@@ -114,34 +122,42 @@ def _known_in_bucket(bucket: Bucket) -> pa.Table:
     types = arrow_schema(RULER_ROWS)
     if "late" not in bucket:
         return types.empty_table()
-    with arrow_queries(bucket) as queries:
+    with arrow_queries(_without_rulers(bucket)) as queries:
         known = queries.rows(f"""
             SELECT {names_sql(PARTITION_AT)}, ruler FROM late JOIN stored USING ({names_sql(PARTITION)})
             WHERE late.topic_id IS NOT DISTINCT FROM stored.topic_id
         """)
-    return known.select(types.names).cast(types)
+    return with_values(known, "ruler", bucket["stored"]["ruler"]).select(types.names).cast(types)
+
+
+def _without_rulers(bucket: Bucket) -> Bucket:
+    """The bucket with the numbers of the rulers in the index, which are too large for queries."""
+    return {**bucket, "stored": numbered(bucket["stored"], "ruler")}
 
 
 def _index_in_bucket(bucket: Bucket, through_snapshot_id: int) -> pa.Table:
-    with arrow_queries(bucket) as queries:
-        partitions, series = _carried_on(queries, through_snapshot_id + 1)
+    with arrow_queries(_without_rulers(bucket)) as queries:
+        partitions, series = _carried_on(queries, bucket["stored"]["ruler"], through_snapshot_id + 1)
         # Nothing is asked for, so a series has only the ruler as of the newest snapshot, or is empty.
         has_newer = series.value_lengths().to_numpy() > 0
         newer = pa.array(np.cumsum(has_newer) - 1, mask=~has_newer)
         rulers = pc.coalesce(series.flatten().field(1).take(newer), partitions["ruler"].combine_chunks())
         named = partitions.select(PARTITION).append_column("ruler", rulers)
-        queries.add(rulers=named.append_column("known", what_is_known(rulers)))
+        queries.add(rulers=numbered(named, "ruler").append_column("known", what_is_known(rulers)))
         rows = queries.rows(f"""
             SELECT {names_sql(PARTITION)}, ruler, known.*, {through_snapshot_id}::bigint AS through_snapshot_id,
                 make_timestamptz(known.seen_ms * 1000) AS seen_at
             FROM rulers WHERE known.seen_ms >= {through_snapshot_id - FORGOTTEN_MS}
         """)
-    return rows.select(LOG_INDEX.columns).cast(arrow_schema(LOG_INDEX.schema))
+    return with_values(rows, "ruler", named["ruler"]).select(LOG_INDEX.columns).cast(arrow_schema(LOG_INDEX.schema))
 
 
-def _carried_on(queries: ArrowQueries, asked_from: int) -> tuple[pa.Table, pa.Array]:
-    """The partitions, with the `ruler` in the index or NULL; and the RULERS after it of each."""
-    partitions = queries.rows(_PARTITIONS)
+def _carried_on(queries: ArrowQueries, stored: pa.ChunkedArray, asked_from: int) -> tuple[pa.Table, pa.Array]:
+    """The partitions, with the `ruler` in the index or NULL; and the RULERS after it of each.
+
+    `stored` are the rulers in the index, in the order of their numbers.
+    """
+    partitions = with_values(queries.rows(_PARTITIONS), "ruler", stored)
     queries.add(partitions=partitions.drop_columns(["ruler"]))
     observation = _OBSERVATION | {"is_asked": f"snapshot_id >= {asked_from}"}
     observed = queries.rows(f"""

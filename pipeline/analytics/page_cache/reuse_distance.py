@@ -23,7 +23,7 @@ from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.log_index.ruler_storage import Longs, Rulers
 from pipeline.analytics.log_index.ruler_update import listed
 from pipeline.analytics.page_cache.write_curves import AGES_MS, Curves, Floats, pieces, summed
-from pipeline.common.arrow_sql import arrow_queries, epoch_ms_sql, names_sql
+from pipeline.common.arrow_sql import arrow_queries, epoch_ms_sql, names_sql, numbered, with_values
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
@@ -168,14 +168,14 @@ def broker_curves(watermarks: Rows, rulers: Rows, buckets: int | None = None) ->
 
 def partial_curves(bucket: Bucket) -> pa.Table:
     """The part of the curves of brokers that some partitions have, as PARTS_OF_CURVES."""
-    with arrow_queries(bucket) as queries:
+    with arrow_queries({**bucket, "rulers": numbered(bucket["rulers"], "ruler")}) as queries:
         rows = queries.rows(f"""
             SELECT {names_sql(SNAPSHOT)}, replicas, {epoch_ms_sql("captured_at")} AS captured_ms, ruler
             FROM watermarks LEFT JOIN rulers USING ({names_sql(PARTITION_AT)}) WHERE len(replicas) > 0
         """)
     if not len(rows):
         return arrow_schema(PARTS_OF_CURVES).empty_table()
-    rulers = Rulers(rows["ruler"].combine_chunks())
+    rulers = Rulers(with_values(rows, "ruler", bucket["rulers"]["ruler"])["ruler"].combine_chunks())
     made, known_ms = pieces(rulers)
     is_of_now = rulers.seen("captured_ms") == rows["captured_ms"].fill_null(0).to_numpy()
     known_ms = np.where(rulers.is_known, np.where(is_of_now, known_ms, -1.0), 0.0)
