@@ -36,6 +36,7 @@ from benchmarks.day_members import member_rows
 from benchmarks.day_rows import CLUSTER, id_of, rows_of
 from benchmarks.day_shown import shown
 from benchmarks.page import write_section
+from pipeline.analytics.findings.suspects import find_suspects
 from pipeline.analytics.status.partition_status import statuses_of_readers
 from pipeline.common.columns import aligned
 from pipeline.common.epoch import MINUTE_MS
@@ -109,10 +110,11 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
         for table, rows in bronze.items():
             lake.replace(table, aligned(spark.createDataFrame(rows), table.schema), where)
         backlog = Backlog(batch, done[: -MAX_LOOKBACK - 1 : -1], Index(lake, CLUSTER, (), None), has_more=False)
-        keep_status(lake, CLUSTER, backlog, _readers(lake, backlog, where))
+        readers = _readers(lake, backlog, where)
+        keep_status(lake, CLUSTER, backlog, readers)
         keep_group_changes(lake, CLUSTER, backlog)
         watermarks = lake.read_snapshots(WATERMARKS, CLUSTER, ids)
-        found = problems_of_groups(lake, CLUSTER, backlog, watermarks, StatusConfig())
+        found = problems_of_groups(lake, CLUSTER, backlog, watermarks, readers.suspects, StatusConfig())
         keep_findings(lake, CLUSTER, backlog, found, False, StatusConfig())
         done += batch
         print(f"minute {first + BATCH} of {MINUTES}", flush=True)
@@ -127,7 +129,15 @@ def _readers(lake: Lake, backlog: Backlog, where: str) -> Readers:
     lag = lake.read_few_or_many(LAG, where)
     known = lake.read_few_or_many(PARTITION_STATUS, of_snapshots(CLUSTER, backlog.up_to_complete))
     parts = {"lag": lag, "known": known, "commits": lake.read_few_or_many(COMMITTED_OFFSETS, where)}
-    return Readers(lag, statuses_of_readers(parts, StatusConfig(), backlog.reach, backlog.buckets))
+    statuses = statuses_of_readers(parts, StatusConfig(), backlog.reach, backlog.buckets)
+    older = sorted({*backlog.compared_with.values()} - {s.snapshot_id for s in backlog.batch})
+    judged = {
+        "lag": lag,
+        "statuses": statuses,
+        "watermarks": lake.read_few_or_many(WATERMARKS, where),
+        "earlier": lake.read_few_or_many(LAG, of_snapshots(CLUSTER, older)),
+    }
+    return Readers(lag, statuses, find_suspects(judged, backlog.compared_with, StatusConfig(), backlog.buckets))
 
 
 def _minute(instant: datetime) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from benchmarks.timing import computed
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.analytics.findings.suspects import SUSPECTS, find_suspects
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import statuses_of_readers
 from pipeline.common.buckets import ROWS_A_BUCKET
@@ -57,7 +58,9 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
     now = groups.withColumn("snapshot_id", F.lit(minute_ms)).withColumn("snapshot_date", date_of("snapshot_id"))
     rated = with_rates(aligned(now, GROUP_STATUS.schema), nothing, {})
     topics = aligned(lag.select("cluster", "snapshot_id", "topic", "partition").distinct(), WATERMARKS.schema)
-    return group_problems(lag, statuses, rated, topics, earlier, {minute_ms: NOON_MS}, StatusConfig())
+    parts = {"lag": Rows(lag), "statuses": Rows(statuses), "watermarks": Rows(topics), "earlier": Rows(earlier)}
+    suspects = find_suspects(parts, {minute_ms: NOON_MS}, StatusConfig(), 1 + 2 * READERS // ROWS_A_BUCKET)
+    return group_problems(suspects.frame(spark, SUSPECTS), rated, StatusConfig())
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.analytics.findings import suspects
 from pipeline.analytics.lag import lag
 from pipeline.analytics.log_index import index
 from pipeline.analytics.page_cache.reuse_distance import BrokerCurves, partial_curves
@@ -21,8 +22,15 @@ from pipeline.tables import WATERMARKS
 
 RULER_PARTS = index.SEEN | {"watermarks": WATERMARKS.some((*index.SEEN["watermarks"].names, "replicas"))}
 """What `rulers_and_curves` is computed from."""
-READER_PARTS = lag.PARTS | {"known": status.PARTS["known"]}
-"""What `lag_and_statuses` is computed from. There may be no part `reported`, `previous` or `files`."""
+READER_PARTS = {
+    **lag.PARTS,
+    "watermarks": WATERMARKS.some(
+        [*dict.fromkeys((*lag.PARTS["watermarks"].names, *suspects.PARTS["watermarks"].names))]
+    ),
+    "known": status.PARTS["known"],
+    "earlier": suspects.PARTS["earlier"],
+}
+"""What `readers_in_bucket` is computed from. There may be no part `reported`, `previous` or `files`."""
 
 
 def rulers_and_curves(bucket: Bucket, batch: Sequence[int]) -> Bucket:
@@ -36,12 +44,20 @@ def rulers_and_curves(bucket: Bucket, batch: Sequence[int]) -> Bucket:
     return {"rulers": rulers, "curves": partial_curves({"watermarks": watermarks, "rulers": rulers})}
 
 
-def lag_and_statuses(
-    bucket: Bucket, groups: pa.Table, curves: BrokerCurves, reach: Mapping[int, int], settings: StatusConfig
+def readers_in_bucket(
+    bucket: Bucket,
+    groups: pa.Table,
+    curves: BrokerCurves,
+    reach: Mapping[int, int],
+    before: Mapping[int, int],
+    settings: StatusConfig,
 ) -> Bucket:
-    """The rows of LAG (`lag`) and of PARTITION_STATUS (`statuses`) for the readers of some partitions.
+    """The rows of LAG (`lag`), of PARTITION_STATUS (`statuses`) and of SUSPECTS (`suspects`) for some partitions.
 
-    See `lag_rows` for `groups` and `curves`; see both `lag_rows` and `partition_status` for `reach`.
+    See `lag_rows` for `groups` and `curves`, both `lag_rows` and `partition_status` for `reach`, and
+    `suspects_in_bucket` for `before`.
     """
-    readers = lag.lag_rows(bucket, groups, curves, reach)
-    return {"lag": readers, "statuses": status.partition_status({**bucket, "lag": readers}, settings, reach)}
+    made = {"lag": lag.lag_rows(bucket, groups, curves, reach)}
+    made["statuses"] = status.partition_status({**bucket, **made}, settings, reach)
+    made["suspects"] = suspects.suspects_in_bucket({**bucket, **made}, before, settings)
+    return made

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import BadValueError, LagError, data_exception, first_line, is_data_exception, unexpected
@@ -24,7 +24,7 @@ from pipeline.derive.findings import keep_findings, problems_of_groups
 from pipeline.derive.forecasts import keep_forecasts
 from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
-from pipeline.derive.lag import Bronze, keep_lag
+from pipeline.derive.lag import Bronze, Readers, keep_lag
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.settings import Settings
 from pipeline.derive.slo import keep_slo
@@ -186,13 +186,15 @@ def _derive(
     keep_forecasts(lake, cluster, backlog, readers, settings.status)
     keep_group_changes(lake, cluster, backlog)
     keep_histograms(lake, cluster, backlog, readers.lag, clock())
-    _keep_problems(lake, cluster, backlog, bronze.frame(WATERMARKS), settings)
+    _keep_problems(bronze, readers, settings)
     return {}
 
 
-def _keep_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, settings: Settings) -> None:
+def _keep_problems(bronze: Bronze, readers: Readers, settings: Settings) -> None:
     """Writes what is wrong with groups, topics and clients in a batch whose `lag` and statuses are written."""
-    problems = problems_of_groups(lake, cluster, backlog, watermarks, settings.status)
+    lake, cluster, backlog = bronze.lake, bronze.cluster, bronze.backlog
+    watermarks = bronze.frame(WATERMARKS)
+    problems = problems_of_groups(lake, cluster, backlog, watermarks, readers.suspects, settings.status)
     if settings.slo:
         problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo, settings.status.markers))
     if backlog.has_positions:

@@ -15,9 +15,11 @@ from pipeline.analytics.findings.identity import is_shared
 from pipeline.analytics.findings.past import Past, as_known
 from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
 from pipeline.analytics.findings.words.kinds import with_words
 from pipeline.common.finding_kinds import SHARED
+from pipeline.common.rows import Rows
 from pipeline.config.owners import NO_OWNERS, Owners
 from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog
@@ -30,7 +32,6 @@ from pipeline.tables import (
     FINDINGS,
     GROUP_STATUS,
     LAG,
-    PARTITION_STATUS,
 )
 
 _KEY = ("kind", f"IF({one_of('kind', SHARED)}, NULL, group_id)", "client_id", "instance")
@@ -40,23 +41,26 @@ IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.
 
 
 def problems_of_groups(
-    lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, settings: StatusConfig
+    lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, suspects: Rows, settings: StatusConfig
 ) -> DataFrame:
-    """The problems of groups, topics and the cluster in a batch whose `lag` and status are written."""
+    """The problems of groups, topics and the cluster in a batch whose `lag` and status are written.
+
+    `suspects` are the rows of SUSPECTS of the batch.
+    """
     ids = [s.snapshot_id for s in backlog.batch]
-    lag, partitions, groups = (lake.read_snapshots(t, cluster, ids) for t in (LAG, PARTITION_STATUS, GROUP_STATUS))
     before, previous = backlog.compared_with, backlog.previous
-    older = {*before.values(), *previous.values()} - {*ids}
-    earlier, earlier_groups = (
-        lake.read_snapshots(table, cluster, sorted(some))
-        for table, some in ((LAG, older), (GROUP_STATUS, set(before.values())))
-    )
-    readers = lag if not older else lag.unionByName(earlier)
-    groups = with_rates(groups, earlier_groups, before)
-    errors = repeated_errors(errors_of(readers, _unread_groups(lake, cluster, [*older, *ids])), previous)
-    found = group_problems(lag, partitions, groups, watermarks, readers, before, settings)
+    lag, groups = (lake.read_snapshots(table, cluster, ids) for table in (LAG, GROUP_STATUS))
+    groups = with_rates(groups, lake.read_snapshots(GROUP_STATUS, cluster, sorted(set(before.values()))), before)
+    errors = repeated_errors(_errors(lake, cluster, lag, sorted({*previous.values()} - {*ids}), ids), previous)
+    found = group_problems(suspects.frame(lake.spark, SUSPECTS), groups, settings)
     others = rare_problems(lake, cluster, backlog, lag, groups, watermarks, errors)
     return reduce(DataFrame.unionByName, others, found)
+
+
+def _errors(lake: Lake, cluster: str, lag: DataFrame, earlier: Sequence[int], ids: Sequence[int]) -> DataFrame:
+    """The errors in a batch, with those in the snapshot before it."""
+    readers = lag.unionByName(lake.read_snapshots(LAG, cluster, earlier)) if earlier else lag
+    return errors_of(readers, _unread_groups(lake, cluster, [*earlier, *ids]))
 
 
 def _unread_groups(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:

@@ -11,12 +11,13 @@ from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS
 from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
 from pipeline.analytics.lag.lag import PARTS, facts_of_groups
 from pipeline.analytics.lag.log_files import located_offsets
 from pipeline.analytics.lag.recreated_topics import moved_topics
-from pipeline.analytics.passes import READER_PARTS, lag_and_statuses
+from pipeline.analytics.passes import READER_PARTS, readers_in_bucket
 from pipeline.analytics.status.group_status import GROUP_PARTS
 from pipeline.common.buckets import Form, Spread
 from pipeline.common.data_source import arrow_schema
@@ -118,11 +119,13 @@ _LAG_FOR_GROUPS = LAG.some([*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST
 class Readers:
     """What was computed of the readers of a batch, for the steps that continue from it.
 
-    `lag` are rows of LAG, `statuses` rows of PARTITION_STATUS. Many rows are spread by partition, and by group.
+    `lag` are rows of LAG, `statuses` rows of PARTITION_STATUS; many of these are spread by partition, and by group.
+    `suspects` are rows of SUSPECTS.
     """
 
     lag: Rows
     statuses: Rows
+    suspects: Rows
 
 
 def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
@@ -132,15 +135,17 @@ def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
     rulers, curves = backlog.index.rulers_and_curves(ids, bronze.seen, by_partition)
     parts = _parts(bronze, settings, has_moved=has_moved)
     compute = partial(
-        lag_and_statuses,
+        readers_in_bucket,
         groups=facts_of_groups(parts),
         curves=curves,
         reach=dict(backlog.reach),
+        before=dict(backlog.compared_with),
         settings=settings.status,
     )
     returns = {
         "lag": [Form(LAG.schema, by_partition), Form(_LAG_FOR_GROUPS, by_group)],
         "statuses": [Form(PARTITION_STATUS.schema, by_partition), Form(GROUP_PARTS["statuses"], by_group)],
+        "suspects": [Form(SUSPECTS, Spread())],
     }
     # Rulers are packed by partition already, and all have a topic.
     of_topics = {name: rows.where_known("topic") for name, rows in parts.items()} | {"rulers": rulers}
@@ -153,11 +158,14 @@ def keep_lag(bronze: Bronze, settings: Settings, *, has_moved: bool) -> Readers:
 def _parts(bronze: Bronze, settings: Settings, *, has_moved: bool) -> dict[str, Rows]:
     """The READER_PARTS of a batch, without its rulers."""
     lake, backlog = bronze.lake, bronze.backlog
+    read = partial(_read, lake, bronze.cluster)
+    older = {*backlog.compared_with.values()} - {*bronze.snapshot_ids}
     parts = {
         "commits": bronze.commits,
         "watermarks": bronze.watermarks,
         "members": bronze.members,
-        "known": _read(lake, bronze.cluster, PARTITION_STATUS, backlog.up_to_complete, *READER_PARTS["known"].names),
+        "known": read(PARTITION_STATUS, backlog.up_to_complete, *READER_PARTS["known"].names),
+        "earlier": read(LAG, sorted(older), *READER_PARTS["earlier"].names),
     }
     if has_moved:
         parts["previous"] = bronze.previous.where_among(bronze.moved_topics(), TOPIC)

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.findings.group_problems import group_problems
 from pipeline.analytics.findings.rates import with_rates
+from pipeline.analytics.findings.suspects import SUSPECTS, find_suspects
+from pipeline.common.rows import Rows
 from pipeline.config.status import StatusConfig
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 from tests.helpers.rows import frame
@@ -98,15 +100,15 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
         for log in sorted(known, key=str)
     ]
     settings = "offsets_retention_ms cleanup_policy retention_ms retention_bytes"
-    found = group_problems(
-        rows(LAG, scene.lag),
-        rows(PARTITION_STATUS, scene.status),
-        groups_of(spark, scene),
-        frame(spark, WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
-        rows(LAG, scene.then, THEN_MS),
-        {NOW_MS: THEN_MS},
-        StatusConfig(),
-    )
+    parts = {
+        "lag": rows(LAG, scene.lag),
+        "statuses": rows(PARTITION_STATUS, scene.status),
+        "watermarks": frame(spark, WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
+        "earlier": rows(LAG, scene.then, THEN_MS),
+    }
+    few = {name: Rows(of.toArrow()) for name, of in parts.items()}
+    suspects = find_suspects(few, {NOW_MS: THEN_MS}, StatusConfig()).frame(spark, SUSPECTS)
+    found = group_problems(suspects, groups_of(spark, scene), StatusConfig())
     texts = worded(found).collect()
     assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in texts} <= {("east", NOW_MS, None, None)}
     assert len({(r.kind, r.group_id, r.topic) for r in texts}) == len(texts)

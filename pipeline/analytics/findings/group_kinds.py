@@ -13,7 +13,8 @@ from pipeline.analytics.status.rules import FALLING_BEHIND, OK, WAITS
 from pipeline.config.status import StatusConfig
 from pipeline.tables import DATA_LOSS
 
-Holds = Callable[[StatusConfig], Column]
+Holds = Callable[[StatusConfig], str]
+"""The condition of a kind, as SQL text for DuckDB: see `suspects` for its columns."""
 
 
 @dataclass(frozen=True)
@@ -26,44 +27,41 @@ class Kind:
 
 
 def _status_is(status: str) -> Holds:
-    return lambda _settings: F.col("status") == status
+    return lambda _settings: f"status = '{status}'"
 
 
 def _offset_is(*statuses: str) -> Holds:
-    return lambda _settings: F.col("offset_status").isin(*statuses)
+    names = ", ".join(f"'{status}'" for status in statuses)
+    return lambda _settings: f"offset_status IN ({names})"
 
 
 def _is_near(left_ms: str) -> Holds:
-    return lambda _settings: F.col(left_ms).isNotNull()
+    return lambda _settings: f"{left_ms} IS NOT NULL"
 
 
-def _has_lost_records(settings: StatusConfig) -> Column:
+def _has_lost_records(settings: StatusConfig) -> str:
     """Records were deleted that the group had not read, as far as this snapshot shows.
 
     If all records of a log are deleted, so is the transaction marker at its end, which no group reads. If log start
     was read later than the commit, a group that keeps up may have read on in between; Kafka Streams then deletes what
     it has read.
     """
-    may_be_marker = (F.expr(DELETED_UNREAD_OFFSETS) <= settings.markers) & (
-        F.col("log_start_offset") >= F.col("high_watermark")
-    )
-    keeps_up = F.col("status").eqNullSafe(OK) & F.col("has_members")
-    is_later = F.col("consumer_lag_error").isNull() & (F.col("captured_at") > F.col("committed_captured_at"))
-    is_doubtful = F.coalesce(may_be_marker | (keeps_up & is_later), F.lit(False))
-    return _offset_is(DATA_LOSS)(settings) & ~is_doubtful
+    may_be_marker = f"{DELETED_UNREAD_OFFSETS} <= {settings.markers} AND log_start_offset >= high_watermark"
+    keeps_up = f"status IS NOT DISTINCT FROM '{OK}' AND has_members"
+    is_later = "consumer_lag_error IS NULL AND captured_at > committed_captured_at"
+    is_doubtful = f"coalesce(({may_be_marker}) OR ({keeps_up} AND {is_later}), false)"
+    return f"{_offset_is(DATA_LOSS)(settings)} AND NOT {is_doubtful}"
 
 
-def _is_elsewhere(settings: StatusConfig) -> Column:
+def _is_elsewhere(settings: StatusConfig) -> str:
     """The commit belongs to a deleted topic of the same name. At offset 0, that makes no difference."""
-    return _offset_is("recreated")(settings) & (F.col("committed_offset") != 0)
+    return f"{_offset_is('recreated')(settings)} AND committed_offset <> 0"
 
 
 def _waits(*, for_transaction: bool) -> Holds:
-    def holds(_settings: StatusConfig) -> Column:
-        is_held = F.col("reason").eqNullSafe("open_transaction")
-        return F.col("status").isin(*WAITS) & (is_held if for_transaction else ~is_held)
-
-    return holds
+    is_held = "reason IS NOT DISTINCT FROM 'open_transaction'"
+    waits = ", ".join(f"'{status}'" for status in WAITS)
+    return lambda _settings: f"status IN ({waits}) AND {'' if for_transaction else 'NOT '}({is_held})"
 
 
 KINDS: dict[str, Kind] = {

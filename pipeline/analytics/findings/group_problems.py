@@ -7,21 +7,17 @@ What groups share because it began at about the same time is decided later, when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
-from pipeline.analytics.findings.data_loss import TRANSACTION, with_time_left
-from pipeline.analytics.findings.group_kinds import KINDS, magnitude, severity
-from pipeline.analytics.findings.identity import OF_A_TOPIC
+from pipeline.analytics.findings.data_loss import TRANSACTION
+from pipeline.analytics.findings.group_kinds import magnitude, severity
 from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.findings.rates import compared_with
-from pipeline.analytics.keys import PARTITION, READER_AT, SNAPSHOT
-from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, HAS_UNREAD, counted_lag
+from pipeline.analytics.keys import SNAPSHOT
+from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag
 from pipeline.analytics.series import read_ms
-from pipeline.analytics.status.rules import NOT_COMMITTED, OK, STATUSES
+from pipeline.analytics.status.rules import STATUSES
 from pipeline.common.finding_kinds import SHARED
 from pipeline.config.status import StatusConfig
 
@@ -56,33 +52,8 @@ _FACTS = (
 """What the words say about a problem, with the names of its topics and groups."""
 
 
-def group_problems(
-    lag: DataFrame,
-    partitions: DataFrame,
-    groups: DataFrame,
-    watermarks: DataFrame,
-    earlier: DataFrame,
-    before: Mapping[int, int],
-    settings: StatusConfig,
-) -> DataFrame:
-    """All such problems in the snapshots of `lag`.
-
-    `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots, the latter
-    `with_rates`. `watermarks`, `earlier` and `before` are those of `with_time_left`.
-    """
-    within_ms = settings.data_loss_within_ms
-    earlier = earlier.where(F.col("snapshot_id").isin(*before.values()))  # so that Spark need not read the others
-    status = partitions.select(*READER_AT, "status", "reason", "since", *_MEMBERS)
-    read = lag.where(F.col("topic").isNotNull()).join(status, READER_AT, how="left")
-    rows = with_time_left(_suspects(read, earlier, before), watermarks, earlier, before, within_ms)
-    kinds = (F.when(kind.holds(settings), F.lit(name)) for name, kind in KINDS.items())
-    of_topic = F.col("kind").isin(*OF_A_TOPIC)
-    found = rows.withColumn("kind", F.explode(F.array_compact(F.array(*kinds)))).withColumns(
-        {
-            "of_group": F.when(~of_topic, F.col("group_id")),
-            "of_topic": F.when(of_topic, F.col("topic")),
-        }
-    )
+def group_problems(suspects: DataFrame, groups: DataFrame, settings: StatusConfig) -> DataFrame:
+    """All such problems, from rows of SUSPECTS. `groups` are those of GROUP_STATUS of their snapshots, `with_rates`."""
     whole = groups.select(
         *SNAPSHOT,
         F.col("group_id").alias("of_group"),
@@ -93,30 +64,11 @@ def group_problems(
         "written_per_s",
         "committed_per_s",
     )
-    summed = found.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
+    summed = suspects.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
     joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumn(
-        "expires_in_ms", group_expires_in_ms(within_ms)
+        "expires_in_ms", F.expr(group_expires_in_ms(settings.data_loss_within_ms))
     )
     return _described(joined.where((F.col("kind") != "commits_expire") | F.col("expires_in_ms").isNotNull()))
-
-
-def _suspects(rows: DataFrame, earlier: DataFrame, before: Mapping[int, int]) -> DataFrame:
-    """The readers that may have a problem. In a large cluster these are few, so that the rest is less work.
-
-    A reader that keeps up only has one if nothing reads on, or if what it has not read may be deleted soon, because the
-    log start has moved.
-    """
-    starts = earlier.select(*PARTITION, F.col("snapshot_id").alias("then_id"), "log_start_offset")
-    then = starts.groupBy(*PARTITION, "then_id").agg(F.min("log_start_offset").alias("start_then"))
-    is_well = F.col("status").isin(OK, NOT_COMMITTED) & F.col("offset_status").isin("ok", "no_commit")
-    has_read_all = F.col("offset_status").eqNullSafe("no_commit") | ~F.expr(HAS_UNREAD)
-    has_moved = F.coalesce(F.col("log_start_offset") > F.col("start_then"), F.lit(False))
-    return (
-        rows.withColumn("then_id", compared_with(before))
-        .join(then, [*PARTITION, "then_id"], how="left")
-        .where(~F.coalesce(is_well & (has_read_all | (F.col("has_members") & ~has_moved)), F.lit(False)))
-        .drop("then_id", "start_then")
-    )
 
 
 def _sums() -> list[Column]:
