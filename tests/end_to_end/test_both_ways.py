@@ -1,4 +1,4 @@
-"""Runs on a quiet cluster give equal tables, whether the driver reads and writes its few rows, or Spark does."""
+"""Runs on a quiet cluster give equal tables: by the driver with its few rows, and by Spark in several buckets."""
 
 import re
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import report, run, schedule
 from pipeline.config import LakeConfig
+from pipeline.derive import backlog
 from pipeline.lake import Lake, lake_tables
 from pipeline.tables import TABLES
 from tests.conftest import ROOT
@@ -57,6 +58,9 @@ def by_driver(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytes
 def by_spark(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lake_tables, "driver_tables", lambda *_: None)
+        # In several buckets, as the rows of a large cluster.
+        patch.setattr(backlog, "ROWS_A_BUCKET", 2)
+        patch.setattr(backlog, "RULERS_A_BUCKET", 1)
         return made_by_runs(spark, quiet, tmp_path_factory.mktemp("spark"))
 
 
