@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from pipeline.common.arrow_sql import epoch_ms_sql
+
 
 def by_snapshot(values: Mapping[int, int]) -> Column:
     """The value for each row's snapshot; NULL if there is none."""
@@ -21,6 +23,11 @@ def by_snapshot(values: Mapping[int, int]) -> Column:
 def read_ms(captured_at: str = "captured_at") -> Column:
     """When a row was read, epoch ms; if not known, as for a row without a watermark, the scheduled instant."""
     return F.coalesce(F.unix_millis(captured_at), F.col("snapshot_id"))
+
+
+def read_ms_sql(captured_at: str = "captured_at") -> str:
+    """The same as SQL text for DuckDB."""
+    return f"coalesce({epoch_ms_sql(captured_at)}, snapshot_id)"
 
 
 def change(value: Column, series: WindowSpec) -> Column:

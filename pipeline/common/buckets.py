@@ -77,13 +77,13 @@ def _murmur3(number: int) -> int:
     """The hash by which Spark spreads an integer: its Murmur3_x86_32, with the seed 42, as a signed number."""
     mixed = number * 0xCC9E2D51 % 2**32
     mixed = (mixed << 15 | mixed >> 17) % 2**32 * 0x1B873593 % 2**32
-    found = 42 ^ mixed
-    found = ((found << 13 | found >> 19) % 2**32 * 5 + 0xE6546B64) % 2**32
-    found ^= 4
+    hashed = 42 ^ mixed
+    hashed = ((hashed << 13 | hashed >> 19) % 2**32 * 5 + 0xE6546B64) % 2**32
+    hashed ^= 4
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        found = (found ^ found >> shift) * factor % 2**32
-    found ^= found >> 16
-    return found - 2**32 if found >= 2**31 else found
+        hashed = (hashed ^ hashed >> shift) * factor % 2**32
+    hashed ^= hashed >> 16
+    return hashed - 2**32 if hashed >= 2**31 else hashed
 
 
 class Form(NamedTuple):

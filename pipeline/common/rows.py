@@ -174,11 +174,11 @@ def tables_in_buckets(
             yield from packed_rows(rows, named[name])
 
     made = compute_once(in_buckets(_packed_parts(parts, schemas, spread), spread, schemas, packed_tables, PACKED))
-    found = {}
+    tables = {}
     for name, forms in named.items():
         packed = tuple(Packed(made, part, form) for part, form in forms.items())
-        found[name] = Rows(packed[0].unpacked(), packed)
-    return found
+        tables[name] = Rows(packed[0].unpacked(), packed)
+    return tables
 
 
 def _few_rows(parts: Mapping[str, Rows], schemas: Mapping[str, StructType]) -> dict[str, pa.Table] | None:

@@ -18,8 +18,9 @@ from pipeline.analytics.findings.group_kinds import KINDS
 from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER, READER_AT, SNAPSHOT, TOPIC_PARTITION
 from pipeline.analytics.lag.ladder import HAS_UNREAD
+from pipeline.analytics.series import read_ms_sql
 from pipeline.analytics.status.rules import NOT_COMMITTED, OK
-from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
@@ -98,15 +99,10 @@ def suspects_in_bucket(bucket: Bucket, before: Mapping[int, int], settings: Stat
     return rows.cast(arrow_schema(SUSPECTS))
 
 
-def _read_ms(captured_at: str) -> str:
-    """When a row was read; if not known, the scheduled instant."""
-    return f"coalesce({epoch_ms_sql(captured_at)}, snapshot_id)"
-
-
 _IS_WELL = f"status IN {(OK, NOT_COMMITTED)} AND offset_status IN ('ok', 'no_commit')"
 _HAS_READ_ALL = f"offset_status IS NOT DISTINCT FROM 'no_commit' OR NOT ({HAS_UNREAD})"
 _HAS_MOVED = "coalesce(log_start_offset > start_then, false)"
-_READ_AT = {"ends_ms": _read_ms("captured_at"), "commits_ms": _read_ms("committed_captured_at")}
+_READ_AT = {"ends_ms": read_ms_sql(), "commits_ms": read_ms_sql("committed_captured_at")}
 _STATES = f"""
     SELECT {names_sql(READER)}, snapshot_id AS then_id, {struct_sql({name: name for name in STATE} | _READ_AT)} AS past
     FROM (

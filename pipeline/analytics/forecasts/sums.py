@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from pipeline.analytics.forecasts.memory import IN_BYTES, NEEDED, OF_RETENTION
 from pipeline.analytics.keys import GROUP_AT
 from pipeline.analytics.lag.ladder import HAS_UNREAD, counted_lag
+from pipeline.analytics.series import read_ms_sql
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql
 from pipeline.common.data_source import arrow_schema
 from pipeline.tables import LAG
@@ -66,8 +67,8 @@ _HAS_RETENTION = f"""
 _IDENTITY = """md5_number_lower(concat(topic_id, ' ', "partition", ' ', topic))"""
 _OF_PARTITION = {
     "is_known": _IS_KNOWN,
-    "ends_late_ms": f"coalesce({epoch_ms_sql('captured_at')}, snapshot_id) - snapshot_id",
-    "commits_late_ms": f"coalesce({epoch_ms_sql('committed_captured_at')}, snapshot_id) - snapshot_id",
+    "ends_late_ms": f"{read_ms_sql()} - snapshot_id",
+    "commits_late_ms": f"{read_ms_sql('committed_captured_at')} - snapshot_id",
     "log_ends": "high_watermark",
     "commits": "committed_offset",
     "consumer_lag": counted_lag("consumer_lag"),

@@ -127,7 +127,7 @@ def merge_histograms(parts: pa.Table, window_ms: int) -> pa.Table:
     """The rows of `lag_histograms` for windows of `window_ms` (in UTC; 0: for single snapshots), from rows of PARTS.
 
     Merging is exact, in any order and in any number of steps. A count or sum that its column cannot hold is NULL; so is
-    a total of which a part is NULL.
+    a total with a part that is NULL.
     """
     windows = _window_starts(parts["window_start"], window_ms)
     wide = {name: parts[name].cast(_WIDE) for name in _TOTALS}

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER, READER_AT, TOPIC
-from pipeline.common.arrow_sql import columns_sql, epoch_ms_sql, names_sql
+from pipeline.analytics.series import read_ms_sql
+from pipeline.common.arrow_sql import columns_sql, names_sql
 
 OF_ITS_LOG = {
     "committed_topic_id": "string",
@@ -60,7 +61,7 @@ def commits_of_moved_topics() -> str:
     now = {
         "committed_offset": "committed_offset",
         "topic_id": "topic_id",
-        "read_ms": f"coalesce({epoch_ms_sql('commits.captured_at')}, snapshot_id)",
+        "read_ms": read_ms_sql("commits.captured_at"),
         "leader_epoch": "commits.leader_epoch",
         "is_cut_off": _IS_CUT_OFF,
         "verified_epoch": verified_epoch("commits.leader_epoch", "watermarks.leader_epoch"),
@@ -69,7 +70,7 @@ def commits_of_moved_topics() -> str:
     before = {
         "committed_offset": "committed_offset",
         "topic_id": _KNOWN_ID,
-        "read_ms": f"coalesce({epoch_ms_sql('committed_captured_at')}, snapshot_id)",
+        "read_ms": read_ms_sql("committed_captured_at"),
         "leader_epoch": "NULL",
         "is_cut_off": "false",
         "verified_epoch": "verified_epoch",

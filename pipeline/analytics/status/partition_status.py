@@ -84,9 +84,9 @@ def statuses_of_readers(
 def partition_status(bucket: Bucket, settings: StatusConfig, reach: Mapping[int, int]) -> pa.Table:
     """The rows of PARTITION_STATUS for some readers, in all snapshots of a batch.
 
-    The rows of PARTS are: `lag`, the rows to judge; `known`, rows of PARTITION_STATUS of earlier snapshots, from the
-    newest of which the judgement of each reader continues; `commits`, those of the batch, which tell what leader epoch
-    is stored with them. `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none
+    The rows of PARTS are: `lag`, the rows to judge; `known`, rows of PARTITION_STATUS of earlier snapshots, where each
+    reader continues from its newest; `commits`, those of the batch, with the leader epochs that are stored with them.
+    `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none
     of the snapshots since then counts as new.
     """
     plain = _plain_commits(bucket["commits"])
