@@ -1,6 +1,7 @@
 """The list of groups lacks none, or says so, while coordinators move and where Kafka refuses the proof."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -148,11 +149,16 @@ def moving_coordinators(kafka3: EmbeddedKafka) -> Iterator[Callable[[], int]]:
 
 @pytest.fixture(scope="module")
 def groups3(kafka3: EmbeddedKafka) -> None:
-    """GROUPS, each with a commit, at `kafka3`."""
+    """GROUPS, each with a commit, at `kafka3`.
+
+    A leader that does not know yet that the last of them is committed may not list it for good (docs/design.md, what
+    is left of groups that no broker lists). Followers learn it from a fetch that waits for half a second at most.
+    """
     with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin:
         admin.create_topics({"gl": {"num_partitions": 1, "replication_factor": 3}}, wait_for_metadata=True)
         for group in GROUPS:
             commit(admin, group, {("gl", 0): 0})
+    time.sleep(2)
 
 
 @pytest.mark.thorough
