@@ -14,7 +14,17 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.arrow_udf import OfRows
 from pipeline.common.bad_values import bad_values
-from pipeline.common.buckets import PACKED, Bucket, Form, OfBucket, Packed, Spread, in_buckets, packed_rows
+from pipeline.common.buckets import (
+    PACKED,
+    Bucket,
+    Form,
+    OfBucket,
+    Packed,
+    Spread,
+    exempt_modules,
+    in_buckets,
+    packed_rows,
+)
 from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
 
@@ -34,6 +44,7 @@ class Rows:
         """What the function makes of the rows, of some of them at a time. `schema` has the columns that it returns."""
 
         def of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            exempt_modules()
             for batch in batches:
                 with bad_values():
                     yield from function(pa.Table.from_batches([batch])).to_batches()
@@ -59,12 +70,6 @@ class Rows:
             return Rows(self.rows.where(F.col(column).isin(*values)))
         is_among = pc.is_in(self.rows[column], pa.array(values, self.rows.schema.field(column).type))
         return Rows(self.rows.filter(is_among))
-
-    def where_among(self, others: DataFrame, key: Sequence[str]) -> Rows:
-        """Of many rows, those whose key is among a few others. Few rows may have other keys."""
-        if isinstance(self.rows, DataFrame):
-            return Rows(self.rows.join(F.broadcast(others), [*key], how="left_semi"))
-        return self
 
     def where_known(self, column: str) -> Rows:
         """The rows in which a column is not NULL."""

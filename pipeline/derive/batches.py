@@ -24,7 +24,7 @@ from pipeline.derive.findings import keep_findings, problems_of_groups
 from pipeline.derive.forecasts import keep_forecasts
 from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
-from pipeline.derive.lag import Bronze, Readers, keep_lag
+from pipeline.derive.lag import Bronze, Readers, find_gone, keep_lag
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.settings import Settings
 from pipeline.derive.slo import keep_slo
@@ -178,7 +178,7 @@ def _derive(
     If bronze rows of some snapshots are gone, it writes nothing and returns these snapshots by table.
     """
     bronze = Bronze.of_batch(lake, cluster, backlog, seen)
-    gone, has_moved = bronze.gone()
+    gone, has_moved = find_gone(bronze)
     if gone:
         return gone
     readers = keep_lag(bronze, settings, has_moved=has_moved)

@@ -32,7 +32,9 @@ def keep_histograms(lake: Lake, cluster: str, backlog: Backlog, lag: Rows, now: 
     ids = [s.snapshot_id for s in batch]
     # For each measure: one row for the cluster, one for each group, and at most two for each partition (topic, broker).
     most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
-    lake.replace(LAG_HISTOGRAMS, histograms_of_snapshots(lag), of_windows(cluster, ids, window_ms=0), most)
+    lake.replace(
+        LAG_HISTOGRAMS, histograms_of_snapshots(lag, backlog.buckets), of_windows(cluster, ids, window_ms=0), most
+    )
     touched = [*before[:1], *ids]
     now_ms = to_epoch_ms(now)
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):

@@ -13,6 +13,7 @@ from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS
+from pipeline.analytics.histograms.lag_histograms import COUNTED
 from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
 from pipeline.analytics.lag.lag import PARTS, facts_of_groups
 from pipeline.analytics.lag.log_files import located_offsets
@@ -86,32 +87,60 @@ class Bronze:
             rows = {COMMITTED_OFFSETS: self.commits, GROUP_MEMBERS: self.members}[table]
         return rows.frame(self.lake.spark, table.schema)
 
+    @property
+    def has_many(self) -> bool:
+        """Whether the rows in which a topic may have moved are many."""
+        parts = (self.commits, self.seen, self.previous)
+        return any(isinstance(part.rows, DataFrame) for part in parts)
+
     def moved_topics(self) -> DataFrame:
         """The topics in which commits may belong to another log."""
         previous = self.previous.frame(self.lake.spark, PARTS["previous"])
         return moved_topics(self.frame(COMMITTED_OFFSETS), self.frame(WATERMARKS), previous)
 
-    def gone(self) -> tuple[dict[str, list[Snapshot]], bool]:
-        """The snapshots for which bronze has fewer rows than the ledger says, by table; and whether a topic has moved.
 
-        Retention has removed rows, or a store has lost a commit. They are not computed again, so that rows which were
-        derived from all of their rows stay.
-        """
-        tables = [
-            COMMITTED_OFFSETS,
-            WATERMARKS,
-            GROUP_MEMBERS,
-            *([CLIENT_POSITIONS] if self.backlog.has_positions else []),
-        ]
-        ids = [self.frame(table).select(F.lit(table.name).alias("of"), "snapshot_id") for table in tables]
-        counts = reduce(DataFrame.union, ids).groupBy("of", "snapshot_id").count()
-        any_moved = self.moved_topics().limit(1).select(F.lit("moved").alias("of"))
-        counted = counts.unionByName(any_moved, allowMissingColumns=True).collect()
-        numbers = {(row["of"], row["snapshot_id"]): row["count"] for row in counted}
-        return _lacking(self.backlog.batch, numbers), any(row["of"] == "moved" for row in counted)
+def find_gone(bronze: Bronze) -> tuple[dict[str, list[Snapshot]], bool]:
+    """The snapshots for which bronze has fewer rows than the ledger says, by table; and whether a topic may have moved.
+
+    Retention has removed rows, or a store has lost a commit. They are not computed again, so that rows which were
+    derived from all of their rows stay. Whether a topic has moved is only asked of many rows: with few, it costs less
+    to follow all commits.
+    """
+    counted = {
+        COMMITTED_OFFSETS.name: bronze.commits,
+        WATERMARKS.name: bronze.watermarks,
+        GROUP_MEMBERS.name: bronze.members,
+        CLIENT_POSITIONS.name: bronze.positions.where_in("snapshot_id", bronze.snapshot_ids),
+    }
+    has_many = bronze.has_many
+    numbers = _count_rows(counted, [_any_moved(bronze)] if has_many else [])
+    return _lacking(bronze.backlog.batch, numbers), not has_many or (_MOVED, None) in numbers
 
 
-_LAG_FOR_GROUPS = LAG.some([*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names))])
+_MOVED = "moved"
+
+
+def _any_moved(bronze: Bronze) -> DataFrame:
+    """A row if a topic has moved, with the columns of the query that counts rows."""
+    any_moved = bronze.moved_topics().limit(1)
+    return any_moved.selectExpr(f"'{_MOVED}' AS of", "bigint(NULL) AS snapshot_id", "1L AS count")
+
+
+def _count_rows(tables: Mapping[str, Rows], others: Sequence[DataFrame]) -> dict[tuple[str, int | None], int]:
+    """How many rows the tables have of each snapshot. Many rows are counted by one query, which also has `others`."""
+    numbers, queries = dict[tuple[str, int | None], int](), [*others]
+    for name, rows in tables.items():
+        if isinstance(rows.rows, DataFrame):
+            queries.append(rows.rows.groupBy(F.lit(name).alias("of"), "snapshot_id").count())
+        else:
+            counts = rows.rows["snapshot_id"].value_counts().to_pylist()
+            numbers |= {(name, entry["values"]): entry["counts"] for entry in counts}
+    for row in reduce(DataFrame.union, queries).collect() if queries else []:
+        numbers[row["of"], row["snapshot_id"]] = row["count"]
+    return numbers
+
+
+_LAG_FOR_GROUPS = LAG.some([*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names, *COUNTED.names))])
 """The columns of `lag` that the steps by group need."""
 
 
@@ -168,7 +197,7 @@ def _parts(bronze: Bronze, settings: Settings, *, has_moved: bool) -> dict[str, 
         "earlier": read(LAG, sorted(older), *READER_PARTS["earlier"].names),
     }
     if has_moved:
-        parts["previous"] = bronze.previous.where_among(bronze.moved_topics(), TOPIC)
+        parts["previous"] = _of_moved_topics(bronze)
     if backlog.has_positions:
         parts["reported"] = _reported(bronze, settings.clients)
     if settings.log_dirs:
@@ -178,6 +207,14 @@ def _parts(bronze: Bronze, settings: Settings, *, has_moved: bool) -> dict[str, 
         located = located_offsets(commits, watermarks, members, of_clients, find)
         parts["files"] = lake.few_or_many(located)
     return parts
+
+
+def _of_moved_topics(bronze: Bronze) -> Rows:
+    """The rows of `lag` from which commits in moved topics are followed. Few rows may also be of other topics."""
+    rows = bronze.previous.rows
+    if isinstance(rows, DataFrame):
+        return Rows(rows.join(F.broadcast(bronze.moved_topics()), TOPIC, how="left_semi"))
+    return bronze.previous
 
 
 def _reported(bronze: Bronze, clients: Mapping[str, ConsumerSettings]) -> Rows:
@@ -195,7 +232,7 @@ def _read(lake: Lake, cluster: str, table: Table, snapshot_ids: Sequence[int], *
     return lake.read_few_or_many(table, of_snapshots(cluster, snapshot_ids), *columns)
 
 
-def _lacking(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int], int]) -> dict[str, list[Snapshot]]:
+def _lacking(batch: Sequence[Snapshot], counts: Mapping[tuple[str, int | None], int]) -> dict[str, list[Snapshot]]:
     lacking: dict[str, list[Snapshot]] = {}
     for snapshot in batch:
         for table, expected in snapshot.expected().items():

@@ -40,7 +40,7 @@ UNREAD, BYTES, MS = 150, 1_500, 149 * 600
 STEPS = st.one_of(
     st.just("land"),
     st.just("compute"),
-    st.sampled_from(["moved_topics", "keep_status", "keep_histograms"]).map(lambda at: ("overtaken", at)),
+    st.sampled_from(["find_gone", "keep_status", "keep_histograms"]).map(lambda at: ("overtaken", at)),
     st.just("again"),
     st.integers(1, 6).map(lambda n: ("killed", n)),
 )

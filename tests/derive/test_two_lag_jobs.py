@@ -17,8 +17,7 @@ from pyspark.sql import functions as F
 from pipeline.common.epoch import utc_date
 from pipeline.common.rows import Rows
 from pipeline.config import LakeConfig
-from pipeline.derive import compute_cluster, histograms
-from pipeline.derive import lag as derive_lag
+from pipeline.derive import batches, compute_cluster, histograms
 from pipeline.derive import log_index as index
 from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.lake import Lake, lake_tables, of_snapshots
@@ -124,7 +123,7 @@ def test_a_job_starts_again_if_another_has_written_the_index_meanwhile(
         land(lake, IDS[6:])
 
     # It has determined what is due, and now reads bronze.
-    monkeypatch.setattr(derive_lag, "moved_topics", once(other, derive_lag.moved_topics))
+    monkeypatch.setattr(batches, "find_gone", once(other, batches.find_gone))
     assert compute_cluster(lake, "c", lambda: T0) == 2
     assert "another job has written the log index meanwhile" in caplog.text
     assert through(lake) == IDS[7]

@@ -22,6 +22,7 @@ from pipeline.analytics.histograms.buckets import (
     tally_values,
     values_by_kind,
 )
+from pipeline.analytics.keys import GROUP
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import DAY_MS
@@ -81,9 +82,12 @@ def histograms(lag: DataFrame) -> DataFrame:
     return histograms_of_snapshots(Rows(lag)).frame(lag.sparkSession, LAG_HISTOGRAMS.schema)
 
 
-def histograms_of_snapshots(lag: Rows) -> Rows:
-    """What `histograms` returns, from rows that have the columns COUNTED. Only their counts are exchanged."""
-    parts = bucketed({"lag": lag}, {"lag": COUNTED}, (), _tally_bucket, PARTS)
+def histograms_of_snapshots(lag: Rows, buckets: int | None = None) -> Rows:
+    """What `histograms` returns, from rows that have the columns COUNTED, which are spread by group.
+
+    Most histograms are those of groups. If the rows were spread in another way, each bucket would have a part of each.
+    """
+    parts = bucketed({"lag": lag}, {"lag": COUNTED}, GROUP, _tally_bucket, PARTS, buckets)
     return _merged(parts, window_ms=0)
 
 

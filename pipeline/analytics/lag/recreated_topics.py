@@ -12,7 +12,7 @@ depends on the number of recreated or truncated topics, not on the number of com
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER, READER_AT, TOPIC
@@ -37,15 +37,21 @@ def moved_topics(committed_offsets: DataFrame, watermarks: DataFrame, previous: 
     Topics in which a commit is beyond the end of its leader epoch are included. If there are no such topics, no commit
     needs `commits_of_moved_topics`. With groups that use Sarama (see above), there may always be some.
     """
-    cut_off = committed_offsets.where(F.expr(_IS_CUT_OFF)).select(*TOPIC).distinct()
-    seen = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "topic_id", F.lit(True).alias("is_listed"))
-    known = previous.select(*TOPIC, F.expr(_KNOWN_ID).alias("topic_id"), F.lit(False).alias("is_listed"))
-    ids = seen.unionByName(known.where(F.col("topic_id").isNotNull())).groupBy(*TOPIC, "topic_id")
-    # NULL counts as one of several ids; a topic that has only NULL is not included.
-    topics = ids.agg(F.max("is_listed").alias("is_listed")).groupBy(*TOPIC)
-    counted = topics.agg(F.count("*").alias("ids"), F.max("is_listed").alias("is_listed"))
-    moved = counted.where((F.col("ids") > 1) | ~F.col("is_listed")).select(*TOPIC)
-    return moved.unionByName(cut_off)
+    cut_off = committed_offsets.where(_IS_CUT_OFF).select(*TOPIC, *_shown("NULL", is_cut_off=True))
+    listed = watermarks.where("topic IS NOT NULL").select(*TOPIC, *_shown("topic_id", is_listed=True))
+    earlier = previous.where(f"{_KNOWN_ID} IS NOT NULL").select(*TOPIC, *_shown(_KNOWN_ID))
+    topics = cut_off.union(listed).union(earlier).groupBy(*TOPIC)
+    has_moved = F.expr("max(is_cut_off) OR NOT max(is_listed) OR min(id) <> max(id)")
+    return topics.agg(has_moved.alias("has_moved")).where("has_moved").select(*TOPIC)
+
+
+def _shown(topic_id: str, *, is_listed: bool = False, is_cut_off: bool = False) -> list[Column]:
+    """What a row shows of its topic. NULL is an id, too. Ids are hashed, because Spark would sort texts."""
+    return [
+        F.xxhash64(F.expr(topic_id)).alias("id"),
+        F.lit(is_listed).alias("is_listed"),
+        F.lit(is_cut_off).alias("is_cut_off"),
+    ]
 
 
 def commits_of_moved_topics() -> str:
