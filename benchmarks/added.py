@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from benchmarks.waterfall import one_run
-from pipeline.derive import batches
+from pipeline.derive import steps
+from pipeline.tables import FINDINGS, FORECASTS, GROUP_CHANGES, GROUP_STATUS, PARTITION_STATUS
 
-STEPS = ("keep_status", "keep_forecasts", "keep_group_changes", "problems_of_groups", "keep_findings")
-"""The functions that a run calls for these tables. They also write them."""
+TABLES = {PARTITION_STATUS, GROUP_STATUS, FORECASTS, GROUP_CHANGES, FINDINGS}
 WARM_UP = 5
 
 
 def seconds(config: Path, runs: int) -> tuple[list[float], list[float]]:
-    """The seconds of each warm run, and how many of them were spent in STEPS."""
+    """The seconds of each warm run, and how many of them were spent in the steps of TABLES."""
     whole, in_steps = [], []
     for number in range(WARM_UP + runs):
         started = time.perf_counter()
@@ -31,13 +30,14 @@ def seconds(config: Path, runs: int) -> tuple[list[float], list[float]]:
 
 
 def spent_in_steps(run: Callable[[], object]) -> float:
-    """How many of the seconds of a run were spent in STEPS."""
+    """How many of the seconds of a run were spent in the steps of TABLES."""
     spent: list[float] = []
-    with ExitStack() as stack:
-        for name in STEPS:
-            stack.enter_context(mock.patch.object(batches, name, _counted(getattr(batches, name), spent)))
+    counted = [
+        step._replace(run=_counted(step.run, spent)) if TABLES & {*step.writes} else step for step in steps.STEPS
+    ]
+    with mock.patch.object(steps, "STEPS", tuple(counted)):
         run()
-    assert len(spent) == len(STEPS), "a run no longer calls each of these functions once"
+    assert len(spent) == len(TABLES), "a run no longer has a step for each of these tables"
     return sum(spent)
 
 

@@ -42,14 +42,23 @@ from pipeline.common.columns import aligned
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.config import LakeConfig, StatusConfig
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
-from pipeline.derive.findings import keep_findings, problems_of_groups
-from pipeline.derive.group_changes import keep_group_changes
+from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
 from pipeline.derive.log_index import Index
-from pipeline.derive.status import keep_status
+from pipeline.derive.settings import Settings
+from pipeline.derive.steps import STEPS
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.tables import COMMITTED_OFFSETS, FINDINGS, GROUP_MEMBERS, LAG, PARTITION_STATUS, WATERMARKS
+from pipeline.tables import (
+    COMMITTED_OFFSETS,
+    FINDINGS,
+    GROUP_CHANGES,
+    GROUP_MEMBERS,
+    GROUP_STATUS,
+    LAG,
+    PARTITION_STATUS,
+    WATERMARKS,
+)
 
 HEADING = "## Alerts of a generated day"
 BATCH = 60
@@ -111,11 +120,10 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
             lake.replace(table, aligned(spark.createDataFrame(rows), table.schema), where)
         backlog = Backlog(batch, done[: -MAX_LOOKBACK - 1 : -1], Index(lake, CLUSTER, (), None), has_more=False)
         readers = _readers(lake, backlog, where)
-        keep_status(lake, CLUSTER, backlog, readers)
-        keep_group_changes(lake, CLUSTER, backlog)
-        watermarks = lake.read_snapshots(WATERMARKS, CLUSTER, ids)
-        found = problems_of_groups(lake, CLUSTER, backlog, watermarks, readers.suspects, StatusConfig())
-        keep_findings(lake, CLUSTER, backlog, found, False, StatusConfig())
+        of_batch = Batch(lake, CLUSTER, backlog, Settings(), lambda: datetime.now(UTC))
+        for step in STEPS:
+            if {*step.writes} & {PARTITION_STATUS, GROUP_STATUS, GROUP_CHANGES, FINDINGS}:
+                step.run(of_batch, readers)
         done += batch
         print(f"minute {first + BATCH} of {MINUTES}", flush=True)
     return [

@@ -28,6 +28,7 @@ from jobs import run
 from pipeline import lake, report
 from pipeline.derive import batches as derive
 from pipeline.derive import log_index as index
+from pipeline.derive import steps
 from pipeline.lake import ledger
 from pipeline.session import spark_session
 from pipeline.snapshot import land, take
@@ -46,20 +47,17 @@ PHASES: dict[str, tuple[Any, str]] = {
     "sum up": (take, "summarize"),
     "finish": (ledger.Ledger, "finish"),
     "find what is pending": (derive, "read_backlog"),
-    "lag": (derive, "keep_lag"),
-    "status": (derive, "keep_status"),
-    "forecasts": (derive, "keep_forecasts"),
-    "changes of groups": (derive, "keep_group_changes"),
-    "histograms": (derive, "keep_histograms"),
-    "clients": (derive, "keep_clients"),
-    "problems": (derive, "problems_of_groups"),
-    "objectives": (derive, "keep_slo"),
-    "findings": (derive, "keep_findings"),
+    "check bronze": (derive, "check_bronze"),
+    "compute readers": (steps, "compute_readers"),
     "keep the index": (index.Index, "keep"),
     "report": (report, "write_report"),
 }
-"""Phase → the object that has the function, and the function's name. Writes to each table are separate phases."""
+"""Phase → the object that has the function, and the function's name. Steps and writes to tables are further phases."""
 WRITES = ("replace", "merge")
+
+
+def _name_of(step: steps.Step) -> str:
+    return "step " + ", ".join(table.name for table in step.writes)
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,12 @@ class Waterfall:
 
     def run(self, action: Callable[[], object]) -> Cost:
         """Runs the action and returns its total cost. The cost of each phase is then in `phases`."""
-        self.phases = dict.fromkeys((*PHASES, REST), Cost())
+        self.phases = dict.fromkeys((*PHASES, *map(_name_of, steps.STEPS), REST), Cost())
         with ExitStack() as stack:
             for phase, (owner, name) in PHASES.items():
                 stack.enter_context(mock.patch.object(owner, name, self._counting(phase, getattr(owner, name))))
+            counted = (step._replace(run=self._counting(_name_of(step), step.run)) for step in steps.STEPS)
+            stack.enter_context(mock.patch.object(steps, "STEPS", tuple(counted)))
             for name in WRITES:
                 stack.enter_context(mock.patch.object(lake.Lake, name, self._writing(getattr(lake.Lake, name))))
             with self._phase(REST):

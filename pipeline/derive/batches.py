@@ -16,23 +16,16 @@ from pyspark.sql import SparkSession
 
 from pipeline.common.epoch import utc_date, utc_text
 from pipeline.common.errors import BadValueError, LagError, data_exception, first_line, is_data_exception, unexpected
-from pipeline.common.rows import Rows
 from pipeline.config import Config
-from pipeline.derive.backlog import JOB, PASSED_OVER, Backlog, Snapshot, read_backlog
-from pipeline.derive.clients import keep_clients
-from pipeline.derive.findings import keep_findings, problems_of_groups
-from pipeline.derive.forecasts import keep_forecasts
-from pipeline.derive.group_changes import keep_group_changes
-from pipeline.derive.histograms import keep_histograms
-from pipeline.derive.lag import Bronze, Readers, find_gone, keep_lag
+from pipeline.derive.backlog import JOB, PASSED_OVER, Snapshot, read_backlog
+from pipeline.derive.batch import Batch
+from pipeline.derive.lag import check_bronze
 from pipeline.derive.log_index import with_the_index
 from pipeline.derive.settings import Settings
-from pipeline.derive.slo import keep_slo
-from pipeline.derive.status import keep_status
+from pipeline.derive.steps import run_steps
 from pipeline.lake import FAILURES, SPARK_ERRORS, Clock, Lake, of_snapshots, refuse_new
-from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import add_error, compact_newer
-from pipeline.tables import COMPUTED, LAG, WATERMARKS
+from pipeline.tables import COMPUTED, LAG
 
 log = logging.getLogger(__name__)
 
@@ -138,65 +131,33 @@ def _compute_batch(
     _ImpossibleError.
     """
     backlog = read_backlog(lake, cluster, most)
-    batch = backlog.batch
-    if not batch:
+    snapshots = backlog.batch
+    if not snapshots:
         return 0, False
-    rows_due = sum(s.rows for s in batch)
-    lake.expect_rows(rows_due)
-    ids = [s.snapshot_id for s in batch]
-    # Few rows are kept for the five steps that read them; many rows are read again each time.
-    seen = backlog.index.watermarks(ids, once=rows_due < MANY_ROWS)
+    lake.expect_rows(sum(s.rows for s in snapshots))
+    batch = Batch(lake, cluster, backlog, settings, clock)
+    ids = batch.snapshot_ids
     try:
-        if gone := _derive(lake, cluster, backlog, seen, clock, settings):
-            for table, snapshots in gone.items():
-                _pass_over(lake, cluster, snapshots, f"some of the rows in {table} are gone", clock)
+        bronze = check_bronze(batch)
+        for table, some in bronze.gone.items():
+            _pass_over(lake, cluster, some, f"some of the rows in {table} are gone", clock)
+        if bronze.gone:
             return 0, True
+        run_steps(batch, has_moved=bronze.has_moved)
     except _ERRORS as exc:
         if not is_data_exception(exc):
             raise
-        if len(batch) > 1:
+        if len(snapshots) > 1:
             raise _ImpossibleError from exc
-        _pass_over(lake, cluster, batch, data_exception(exc), clock)
+        _pass_over(lake, cluster, snapshots, data_exception(exc), clock)
         return 0, True
-    _mark(lake, cluster, batch, clock())
-    _keep_index(lake, backlog, seen)
-    log.info("%s: lag of %d snapshots, %s to %s", cluster, len(batch), utc_text(ids[0]), utc_text(ids[-1]))
-    return len(batch), backlog.has_more
+    _mark(lake, cluster, snapshots, clock())
+    _keep_index(batch)
+    log.info("%s: lag of %d snapshots, %s to %s", cluster, len(ids), utc_text(ids[0]), utc_text(ids[-1]))
+    return len(ids), backlog.has_more
 
 
-def _keep_index(lake: Lake, backlog: Backlog, seen: Rows) -> None:
+def _keep_index(batch: Batch) -> None:
     """Writes the log index if it is due. This is also the time to compact small files, so that not every run does."""
-    if backlog.index.keep(seen, backlog.buckets):
-        compact_newer(lake, backlog.index.cluster, backlog.batch[-1].snapshot_id)
-
-
-def _derive(
-    lake: Lake, cluster: str, backlog: Backlog, seen: Rows, clock: Clock, settings: Settings
-) -> dict[str, list[Snapshot]]:
-    """Writes all derived tables for a batch.
-
-    If bronze rows of some snapshots are gone, it writes nothing and returns these snapshots by table.
-    """
-    bronze = Bronze.of_batch(lake, cluster, backlog, seen)
-    gone, has_moved = find_gone(bronze)
-    if gone:
-        return gone
-    readers = keep_lag(bronze, settings, has_moved=has_moved)
-    keep_status(lake, cluster, backlog, readers, settings.owners)
-    keep_forecasts(lake, cluster, backlog, readers, settings.status)
-    keep_group_changes(lake, cluster, backlog)
-    keep_histograms(lake, cluster, backlog, readers.lag, clock())
-    _keep_problems(bronze, readers, settings)
-    return {}
-
-
-def _keep_problems(bronze: Bronze, readers: Readers, settings: Settings) -> None:
-    """Writes what is wrong with groups, topics and clients in a batch whose `lag` and statuses are written."""
-    lake, cluster, backlog = bronze.lake, bronze.cluster, bronze.backlog
-    watermarks = bronze.frame(WATERMARKS)
-    problems = problems_of_groups(lake, cluster, backlog, watermarks, readers.suspects, settings.status)
-    if settings.slo:
-        problems = problems.unionByName(keep_slo(lake, cluster, backlog, settings.slo, settings.status.markers))
-    if backlog.has_positions:
-        problems = problems.unionByName(keep_clients(lake, cluster, backlog, settings.clients))
-    keep_findings(lake, cluster, backlog, problems, backlog.has_positions, settings.status, settings.owners)
+    if batch.backlog.index.keep(batch.seen, batch.backlog.buckets):
+        compact_newer(batch.lake, batch.cluster, batch.snapshot_ids[-1])

@@ -11,10 +11,9 @@ from pipeline.analytics.forecasts.weeks import WEEK_HOURS
 from pipeline.analytics.keys import GROUP
 from pipeline.common.epoch import HOUR_MS
 from pipeline.common.rows import Rows, bucketed
-from pipeline.config.status import StatusConfig
-from pipeline.derive.backlog import Backlog
+from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
-from pipeline.lake import Lake, of_snapshots, one_of
+from pipeline.lake import of_snapshots, one_of
 from pipeline.tables import FORECASTS, GROUP_STATUS
 
 MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
@@ -35,19 +34,19 @@ _FAR_BEHIND = """
 """
 
 
-def keep_forecasts(lake: Lake, cluster: str, backlog: Backlog, readers: Readers, settings: StatusConfig) -> None:
-    """Forecasts the groups of a batch whose `lag` and status are written, continuing from the snapshots before it."""
-    ids, earlier = [s.snapshot_id for s in backlog.batch], backlog.up_to_complete
+def keep_forecasts(batch: Batch, readers: Readers) -> None:
+    """Writes `forecasts`, which continue from those of the snapshots before the batch."""
+    backlog, settings = batch.backlog, batch.settings.status
     parts = {
         "lag": readers.lag,
-        "known": lake.read_few_or_many(FORECASTS, of_snapshots(cluster, earlier), *FORECAST_PARTS["known"].names),
+        "known": batch.rows(FORECASTS, backlog.up_to_complete, *FORECAST_PARTS["known"].names),
     }
-    groups = _far_behind(lake, cluster, ids, settings) if _has_weeks(ids, backlog.weeks) else {}
+    groups = _far_behind(batch) if _has_weeks(batch.snapshot_ids, backlog.weeks) else {}
     if groups:
-        parts["weeks"] = _weeks(lake, cluster, backlog.weeks, groups)
+        parts["weeks"] = _weeks(batch, groups)
     compute = partial(forecasts, settings=settings, reach=dict(backlog.reach), far_behind=groups)
     rows = bucketed(parts, FORECAST_PARTS, GROUP, compute, FORECASTS.schema, backlog.buckets)
-    lake.replace(FORECASTS, rows, of_snapshots(cluster, ids))
+    batch.lake.replace(FORECASTS, rows, batch.where)
 
 
 def _has_weeks(snapshot_ids: Sequence[int], weeks: Sequence[int]) -> bool:
@@ -56,20 +55,22 @@ def _has_weeks(snapshot_ids: Sequence[int], weeks: Sequence[int]) -> bool:
     return any(one // HOUR_MS <= newest for one in weeks) and len(weeks) > FEWEST_WEEKS
 
 
-def _far_behind(lake: Lake, cluster: str, snapshot_ids: Sequence[int], settings: StatusConfig) -> dict[int, list[str]]:
+def _far_behind(batch: Batch) -> dict[int, list[str]]:
     """The groups of each snapshot whose forecasts may need what was written in earlier weeks."""
-    of_batch = of_snapshots(cluster, snapshot_ids)
     statement = _FAR_BEHIND.format(
-        of_batch=of_batch, tolerance_ms=settings.tolerance_ms, most=MOST_GROUPS, most_partitions=MOST_PARTITIONS
+        of_batch=batch.where,
+        tolerance_ms=batch.settings.status.tolerance_ms,
+        most=MOST_GROUPS,
+        most_partitions=MOST_PARTITIONS,
     )
     found: dict[int, list[str]] = {}
-    for row in lake.query(statement, GROUP_STATUS):
+    for row in batch.lake.query(statement, GROUP_STATUS):
         found.setdefault(row["snapshot_id"], []).append(row["group_id"])
     return found
 
 
-def _weeks(lake: Lake, cluster: str, snapshot_ids: Sequence[int], groups: dict[int, list[str]]) -> Rows:
+def _weeks(batch: Batch, groups: dict[int, list[str]]) -> Rows:
     """What was written for some groups in the hours before snapshots of earlier weeks."""
     named = one_of("group_id", sorted({group for some in groups.values() for group in some}))
-    where = f"{of_snapshots(cluster, snapshot_ids)} AND {named} AND written_per_s_1h IS NOT NULL"
-    return lake.read_few_or_many(FORECASTS, where, *FORECAST_PARTS["weeks"].names)
+    where = f"{of_snapshots(batch.cluster, batch.backlog.weeks)} AND {named} AND written_per_s_1h IS NOT NULL"
+    return batch.lake.read_few_or_many(FORECASTS, where, *FORECAST_PARTS["weeks"].names)

@@ -14,16 +14,19 @@ from pipeline.analytics.status.group_changes import group_changes
 from pipeline.analytics.status.group_looks import looks, looks_of_few
 from pipeline.common.rows import Rows
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
+from pipeline.derive.batch import Batch
+from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 
 
-def keep_group_changes(lake: Lake, cluster: str, backlog: Backlog) -> None:
+def keep_group_changes(batch: Batch, _: Readers) -> None:
     """Compares the groups of each snapshot of a batch with the snapshots before it.
 
     Mostly nothing has changed. So it first finds out which groups have, and only for these a query says how.
     """
+    lake, cluster, backlog = batch.lake, batch.cluster, batch.backlog
     reach = reach_of(backlog)
     ids, oldest = [*reach], min(reach.values())
     snapshots = [s for s in (*backlog.before, *backlog.batch) if s.snapshot_id >= oldest]

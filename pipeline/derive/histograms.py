@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.histograms.lag_histograms import (
@@ -15,28 +13,31 @@ from pipeline.analytics.histograms.lag_histograms import (
 from pipeline.common.epoch import DAY_MS, HOUR_MS, to_epoch_ms
 from pipeline.common.errors import LakeError
 from pipeline.common.rows import Rows
-from pipeline.derive.backlog import Backlog
+from pipeline.derive.batch import Batch
+from pipeline.derive.lag import Readers
 from pipeline.lake import CONFLICT_TRIES, Lake, of_windows, of_windows_within
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import LAG_HISTOGRAMS
 
 
-def keep_histograms(lake: Lake, cluster: str, backlog: Backlog, lag: Rows, now: datetime) -> None:
-    """Writes the histograms of a batch, from its rows of `lag`, and of hours and days that have one of its snapshots.
+def keep_histograms(batch: Batch, readers: Readers) -> None:
+    """Writes the histograms of a batch, and of hours and days that have one of its snapshots.
 
     Only hours and days that have ended are written. The snapshot just before the batch counts as one of it. So the
     histogram of an hour is written when the first snapshot after that hour is computed, and again whenever a late
     snapshot of that hour is computed. The same holds for days.
     """
-    batch, before = backlog.batch, backlog.up_to_complete
-    ids = [s.snapshot_id for s in batch]
+    lake, cluster, backlog, ids = batch.lake, batch.cluster, batch.backlog, batch.snapshot_ids
     # For each measure: one row for the cluster, one for each group, and at most two for each partition (topic, broker).
-    most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in batch)
+    most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in backlog.batch)
     lake.replace(
-        LAG_HISTOGRAMS, histograms_of_snapshots(lag, backlog.buckets), of_windows(cluster, ids, window_ms=0), most
+        LAG_HISTOGRAMS,
+        histograms_of_snapshots(readers.lag, backlog.buckets),
+        of_windows(cluster, ids, window_ms=0),
+        most,
     )
-    touched = [*before[:1], *ids]
-    now_ms = to_epoch_ms(now)
+    touched = [*backlog.up_to_complete[:1], *ids]
+    now_ms = to_epoch_ms(batch.clock())
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
         starts = sorted({i - i % window_ms for i in touched if i - i % window_ms + window_ms <= now_ms})
         if starts:

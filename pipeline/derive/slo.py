@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from pyspark.sql import DataFrame
-
 from pipeline.analytics.findings.budget_burn import budget_burn
 from pipeline.analytics.slo.budgets import SHORT_MS, Timeline, budgets
 from pipeline.analytics.slo.objectives import objectives_met
 from pipeline.common.epoch import utc_date
 from pipeline.config.slo import SloConfig
 from pipeline.derive.backlog import Backlog
-from pipeline.lake import Lake, of_cluster, of_dates, of_snapshots, one_of
+from pipeline.derive.batch import Batch
+from pipeline.derive.lag import Readers
+from pipeline.lake import Lake, of_cluster, of_dates, one_of
 from pipeline.tables import LAG, SLO
 
 SPEAKS_FOR = 3
 """A snapshot speaks for this many intervals of the schedule at most. The rest of a longer gap is unknown."""
 
 
-def keep_slo(lake: Lake, cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig], markers: int) -> DataFrame:
-    """Writes the rows of a batch whose `lag` is written; returns its problems. `markers` are those of `[status]`."""
-    ids = [s.snapshot_id for s in backlog.batch]
+def keep_slo(batch: Batch, _: Readers) -> None:
+    """Writes `slo` if there are objectives, and finds the error budgets that are used too fast."""
+    lake, cluster, backlog = batch.lake, batch.cluster, batch.backlog
+    slos = batch.settings.slo
+    if not slos:
+        return
     known = lake.read_where(SLO, continued_rows(cluster, backlog, slos))
     timeline = timeline_of(backlog, _late(lake, cluster, backlog))
-    met = objectives_met(lake.read_snapshots(LAG, cluster, ids), slos, markers)
+    met = objectives_met(batch.frame(LAG), slos, batch.settings.status.markers)
     rows = budgets(met, known, slos, timeline)
     most = len(slos) * sum(s.groups for s in backlog.batch)
-    lake.replace(SLO, rows, of_snapshots(cluster, ids), most)
-    return budget_burn(lake.read_snapshots(SLO, cluster, ids))
+    lake.replace(SLO, rows, batch.where, most)
+    batch.problems.append(budget_burn(batch.frame(SLO)))
 
 
 def continued_rows(cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig]) -> str:

@@ -1,16 +1,20 @@
 """A snapshot has the same derived rows, also about clients, whether it is computed alone or together with others."""
 
 import random
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.common.epoch import MINUTE_MS, utc, utc_date
 from pipeline.config import LakeConfig
-from pipeline.derive import compute_cluster
+from pipeline.config.slo import SloConfig
+from pipeline.derive import Settings, compute_cluster, steps
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
@@ -153,13 +157,85 @@ def rows_of(lake: Lake, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
     return found
 
 
-def test_a_snapshot_has_the_same_rows_in_a_batch_and_alone(spark: SparkSession, tmp_path: Path) -> None:
+class Recorder:
+    """Which tables each step has read and written."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.read: defaultdict[str, set[str]] = defaultdict(set)
+        self.written: defaultdict[str, set[str]] = defaultdict(set)
+        self._step: str | None = None
+        for name, of_step in (("read", self.read), ("read_few_or_many", self.read), ("commit", self.written)):
+            patch.setattr(Lake, name, self._seen(getattr(Lake, name), of_step, lambda table, *_: [table]))
+        patch.setattr(Lake, "query", self._seen(Lake.query, self.read, lambda _, *tables: tables))
+        patch.setattr(steps, "compute_readers", self._within("readers", steps.compute_readers))
+        within = (step._replace(run=self._within(name_of(step), step.run)) for step in steps.STEPS)
+        patch.setattr(steps, "STEPS", tuple(within))
+
+    def _within(self, step: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def running(*args: Any, **options: Any) -> Any:
+            self._step = step
+            try:
+                return run(*args, **options)
+            finally:
+                self._step = None
+
+        return running
+
+    def _seen(
+        self, method: Callable[..., Any], of_step: dict[str, set[str]], tables: Callable[..., Sequence[Table]]
+    ) -> Callable[..., Any]:
+        def seen(lake: Lake, *args: Any, **options: Any) -> Any:
+            if self._step is not None:
+                of_step[self._step] |= {table.name for table in tables(*args)}
+            return method(lake, *args, **options)
+
+        return seen
+
+
+def name_of(step: steps.Step) -> str:
+    return step.writes[0].name
+
+
+@dataclass(frozen=True)
+class Made:
+    lakes: list[Lake]
+    recorder: Recorder
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The derived tables of a history that is computed in one batch, and of one in batches of two snapshots."""
     history = a_history(seed=2)
     partial = {history[3][0]: "partial"}
-    with for_few_rows(spark):
-        lakes = [lake_of(spark, tmp_path / name, history, partial) for name in ("together", "singly")]
+    settings = Settings(slo={"fresh": SloConfig(groups=".*", objective="consumer_age_ms < 60000", target=0.99)})
+    with for_few_rows(spark), pytest.MonkeyPatch.context() as patch:
+        recorder = Recorder(patch)
+        lakes = [lake_of(spark, tmp_path_factory.mktemp(name), history, partial) for name in ("together", "singly")]
         for lake, most in zip(lakes, (None, 2), strict=True):
-            compute_cluster(lake, "c", lambda: utc(T0 + 10 * MINUTE_MS), most=most)
+            compute_cluster(lake, "c", lambda: utc(T0 + 10 * MINUTE_MS), settings, most=most)
+    return Made(lakes, recorder)
+
+
+def test_each_step_reads_and_writes_the_tables_that_it_names(made: Made) -> None:
+    for step in steps.STEPS:
+        name = name_of(step)
+        assert made.recorder.written[name] == {table.name for table in step.writes}, name
+        assert made.recorder.read[name] <= {table.name for table in step.reads}, name
+    assert made.recorder.read["readers"] <= {table.name for table in steps.READERS_READ}
+    assert made.recorder.written["readers"] == set()
+
+
+def test_each_step_comes_after_those_whose_rows_it_reads() -> None:
+    derived = {table.name for step in steps.STEPS for table in step.writes}
+    written: set[str] = set()
+    for step in steps.STEPS:
+        own = {table.name for table in step.writes}
+        assert {table.name for table in step.reads} & derived <= written | own, own
+        written |= own
+
+
+def test_a_snapshot_has_the_same_rows_in_a_batch_and_alone(made: Made) -> None:
+    lakes = made.lakes
     for table in (LAG, PARTITION_STATUS, GROUP_STATUS, FORECASTS, GROUP_CHANGES, LAG_HISTOGRAMS):
         together, singly = (rows_of(lake, table) for lake in lakes)
         assert together.keys() == singly.keys()

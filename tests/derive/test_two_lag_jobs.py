@@ -17,9 +17,11 @@ from pyspark.sql import functions as F
 from pipeline.common.epoch import utc_date
 from pipeline.common.rows import Rows
 from pipeline.config import LakeConfig
-from pipeline.derive import batches, compute_cluster, histograms
+from pipeline.derive import Settings, batches, compute_cluster, histograms
 from pipeline.derive import log_index as index
 from pipeline.derive.backlog import Backlog, Snapshot
+from pipeline.derive.batch import Batch
+from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
@@ -123,7 +125,7 @@ def test_a_job_starts_again_if_another_has_written_the_index_meanwhile(
         land(lake, IDS[6:])
 
     # It has determined what is due, and now reads bronze.
-    monkeypatch.setattr(batches, "find_gone", once(other, batches.find_gone))
+    monkeypatch.setattr(batches, "check_bronze", once(other, batches.check_bronze))
     assert compute_cluster(lake, "c", lambda: T0) == 2
     assert "another job has written the log index meanwhile" in caplog.text
     assert through(lake) == IDS[7]
@@ -193,7 +195,8 @@ def keep_histograms_of(store: Lake, snapshot_id: int) -> None:
     snapshot = Snapshot(snapshot_id, "r", "complete", commits=1, ends=1, members=0, positions=0, rows=2, groups=1)
     backlog = Backlog([snapshot], [], index.Index(store, "c", (), None), has_more=False)
     lag = Rows(store.spark.table(store.identifier(LAG)).where(of_snapshots("c", [snapshot_id])))
-    histograms.keep_histograms(store, "c", backlog, lag, T0 + timedelta(hours=2))
+    batch = Batch(store, "c", backlog, Settings(), lambda: T0 + timedelta(hours=2))
+    histograms.keep_histograms(batch, Readers(lag, statuses=Rows([]), suspects=Rows([])))
 
 
 def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(
