@@ -71,6 +71,12 @@ class Rows:
         is_among = pc.is_in(self.rows[column], pa.array(values, self.rows.schema.field(column).type))
         return Rows(self.rows.filter(is_among))
 
+    def where_among(self, others: DataFrame, key: Sequence[str]) -> Rows:
+        """Of many rows, those whose key is among a few others. Few rows may have other keys."""
+        if isinstance(self.rows, DataFrame):
+            return Rows(self.rows.join(F.broadcast(others), [*key], how="left_semi"))
+        return self
+
     def where_known(self, column: str) -> Rows:
         """The rows in which a column is not NULL."""
         if isinstance(self.rows, DataFrame):

@@ -2,55 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from pipeline.analytics.keys import GROUP
 from pipeline.analytics.status.changed_groups import CHANGED, changed_groups
-from pipeline.analytics.status.group_changes import group_changes
-from pipeline.analytics.status.group_looks import looks, looks_of_few
-from pipeline.common.rows import Rows
+from pipeline.analytics.status.group_changes import (
+    CHANGE_PARTS,
+    COMMITS_REMOVED,
+    TopicIds,
+    group_changes,
+    in_same_topics,
+)
+from pipeline.analytics.status.group_looks import looks
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows, bucketed
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
-from pipeline.lake import Lake, of_snapshots
+from pipeline.lake import Lake, of_snapshots, one_of
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 
 
 def keep_group_changes(batch: Batch, _: Readers) -> None:
-    """Compares the groups of each snapshot of a batch with the snapshots before it.
-
-    Mostly nothing has changed. So it first finds out which groups have, and only for these a query says how.
-    """
+    """Compares the groups of each snapshot of a batch with the snapshots before it."""
     lake, cluster, backlog = batch.lake, batch.cluster, batch.backlog
     reach = reach_of(backlog)
-    ids, oldest = [*reach], min(reach.values())
-    snapshots = [s for s in (*backlog.before, *backlog.batch) if s.snapshot_id >= oldest]
+    snapshots = [s for s in (*backlog.before, *backlog.batch) if s.snapshot_id >= min(reach.values())]
     read = of_snapshots(cluster, [s.snapshot_id for s in snapshots])
     complete = [s.snapshot_id for s in snapshots if s.is_complete]
-    members, commits = (lake.read_few_or_many(table, read) for table in (GROUP_MEMBERS, COMMITTED_OFFSETS))
-    to_changed = partial(changed_groups, complete=complete, reach=reach)
-    changed = lake.computed_once(_looks(lake, members, commits).grouped(GROUP, to_changed, CHANGED))
+    bronze = {
+        name: lake.read_few_or_many(table, read, *CHANGE_PARTS[name].names)
+        for name, table in (("members", GROUP_MEMBERS), ("commits", COMMITTED_OFFSETS))
+    }
+    parts = rows_of_changed_groups(lake, bronze, complete, reach)
+    compute = partial(group_changes, complete=complete, reach=reach)
+    found = bucketed(parts, CHANGE_PARTS, GROUP, compute, GROUP_CHANGES.schema, backlog.buckets)
+    changes = _in_same_topics(lake, lake.collected_if_few(found), read)
+    if changes.is_empty():
+        lake.delete(GROUP_CHANGES, batch.where)  # rows of the same batch, if bronze was different then
+    else:
+        lake.replace(GROUP_CHANGES, changes, batch.where)
+
+
+def rows_of_changed_groups(
+    lake: Lake, parts: Mapping[str, Rows], complete: Collection[int], reach: Mapping[int, int]
+) -> Mapping[str, Rows]:
+    """Of many bronze rows, those of the groups that have changed, for `group_changes`: mostly there are none.
+
+    Few rows may be of other groups, too.
+    """
+    if all(isinstance(rows.rows, pa.Table) for rows in parts.values()):
+        return parts
+    frames = {name: parts[name].frame(lake.spark, schema) for name, schema in CHANGE_PARTS.items()}
+    find_changed = partial(changed_groups, complete=complete, reach=reach)
+    changed = lake.collected_if_few(Rows(looks(**frames)).grouped(GROUP, find_changed, CHANGED))
     if changed.is_empty():
-        lake.delete(GROUP_CHANGES, of_snapshots(cluster, ids))  # rows of the same batch, if bronze was different then
-        return
-    bronze = _frames(lake, members, commits)
-    changes = group_changes(changed.frame(lake.spark, CHANGED), *bronze, lake.read_where(WATERMARKS, read))
-    lake.replace(GROUP_CHANGES, changes, of_snapshots(cluster, ids), sum(map(_most, snapshots)))
+        return {name: Rows(arrow_schema(schema).empty_table()) for name, schema in CHANGE_PARTS.items()}
+    groups = changed.frame(lake.spark, CHANGED).select(*GROUP).distinct()
+    return {name: Rows(frame).where_among(groups, GROUP) for name, frame in frames.items()}
 
 
-def _looks(lake: Lake, members: Rows, commits: Rows) -> Rows:
-    if isinstance(members.rows, pa.Table) and isinstance(commits.rows, pa.Table):
-        return Rows(looks_of_few(members.rows, commits.rows))
-    return Rows(looks(*_frames(lake, members, commits)))
+def _in_same_topics(lake: Lake, changes: Rows, read: str) -> Rows:
+    """The changes without commits that are gone with their topic. `read` selects the snapshots that are compared."""
+    topics = changes.where_in("change", [COMMITS_REMOVED]).distinct("topic")
+    if not topics:
+        return changes
+    topic_ids = topic_ids_of(lake, f"{read} AND {one_of('topic', topics)}")
+    return changes.mapped(partial(in_same_topics, topic_ids=topic_ids), GROUP_CHANGES.schema)
 
 
-def _frames(lake: Lake, members: Rows, commits: Rows) -> tuple[DataFrame, DataFrame]:
-    return members.frame(lake.spark, GROUP_MEMBERS.schema), commits.frame(lake.spark, COMMITTED_OFFSETS.schema)
+def topic_ids_of(lake: Lake, where: str) -> TopicIds:
+    """The ids of topics in snapshots. A topic has one, unless the snapshot was taken while it was created again."""
+    # A query is a template, and other brokers than Kafka may have topics with braces in their names.
+    where = where.replace("{", "{{").replace("}", "}}")
+    rows = lake.query(
+        f"SELECT DISTINCT cluster, snapshot_id, topic, topic_id FROM {{watermarks}} WHERE {where}", WATERMARKS
+    )
+    topic_ids: dict[tuple[str, int, str], set[str | None]] = {}
+    for row in rows:
+        topic_ids.setdefault((row["cluster"], row["snapshot_id"], row["topic"]), set()).add(row["topic_id"])
+    return topic_ids
 
 
 def reach_of(backlog: Backlog) -> dict[int, int]:
@@ -75,12 +110,3 @@ def _first_of_few(before: Sequence[Snapshot], snapshot_id: int) -> int:
             break
         snapshot_id = snapshot.snapshot_id
     return snapshot_id
-
-
-def _most(snapshot: Snapshot) -> int:
-    """The most rows of `group_changes` that the rows of a snapshot may cause, there and in later snapshots.
-
-    These are six for each group, if it appears with new values and vanishes again; two for each member, if it joins and
-    leaves, and as many for each of its partitions; and one for each commit, if it is removed.
-    """
-    return 6 * snapshot.groups + 4 * snapshot.members + snapshot.commits

@@ -123,7 +123,9 @@ def _parts(batch: Batch, *, has_moved: bool) -> dict[str, Rows]:
         "earlier": batch.rows(LAG, sorted(older), *READER_PARTS["earlier"].names),
     }
     if has_moved:
-        parts["previous"] = _of_moved_topics(batch)
+        previous = batch.previous
+        are_many = isinstance(previous.rows, DataFrame)
+        parts["previous"] = previous.where_among(_moved_topics(batch), TOPIC) if are_many else previous
     if backlog.has_positions:
         parts["reported"] = _reported(batch)
     if batch.settings.log_dirs:
@@ -139,14 +141,6 @@ def _moved_topics(batch: Batch) -> DataFrame:
     """The topics in which commits may belong to another log."""
     previous = batch.previous.frame(batch.lake.spark, PARTS["previous"])
     return moved_topics(batch.frame(COMMITTED_OFFSETS), batch.frame(WATERMARKS), previous)
-
-
-def _of_moved_topics(batch: Batch) -> Rows:
-    """The rows of `lag` from which commits in moved topics are followed. Few rows may also be of other topics."""
-    rows = batch.previous.rows
-    if isinstance(rows, DataFrame):
-        return Rows(rows.join(F.broadcast(_moved_topics(batch)), TOPIC, how="left_semi"))
-    return batch.previous
 
 
 def _reported(batch: Batch) -> Rows:

@@ -312,6 +312,16 @@ class Lake(LakeTables):
             counts = self.spark.sql(statement).collect()[0]
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
 
+    def collected_if_few(self, rows: Rows) -> Rows:
+        """The rows, on the driver if they are few, else computed only once for several queries.
+
+        Results may be few although the job expects many rows. So this computes them to find out, unlike `few_or_many`.
+        """
+        if isinstance(rows.rows, pa.Table):
+            return rows
+        found = rows.rows.limit(MANY_ROWS).toArrow()
+        return Rows(found) if found.num_rows < MANY_ROWS else self.computed_once(rows)
+
 
 def _aware(value: Any) -> Any:
     """An instant as Spark returns it, with the process's time zone added, because local times may be ambiguous."""

@@ -12,22 +12,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.common.epoch import utc_date
-from pipeline.common.rows import Rows
 from pipeline.config import LakeConfig
 from pipeline.config.status import StatusConfig
-from pipeline.derive import Settings
 from pipeline.derive.backlog import Backlog, Snapshot
-from pipeline.derive.batch import Batch
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import keep_findings
-from pipeline.derive.lag import Readers
 from pipeline.derive.log_index import Index
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
 from pipeline.lake.upgrade import create
@@ -43,6 +38,7 @@ from pipeline.tables import (
     SNAPSHOTS,
     Table,
 )
+from tests.helpers.batches import NO_READERS, batch_of
 from tests.helpers.rows import frame
 
 MINUTE_MS = 60_000
@@ -87,9 +83,8 @@ def land(lake: Lake, cluster: str) -> None:
 def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
     snapshots, before = ([snapshot(m) for m in minutes] for minutes in (batch, range(batch[0] - 1, 0, -1)))
     backlog = Backlog(snapshots, before, Index(lake, cluster, (), None), has_more=False)
-    one = Batch(lake, cluster, backlog, Settings(), lambda: datetime.now(UTC))
-    nothing = Rows(pa.table({}))
-    keep_clients(one, Readers(nothing, nothing, nothing))
+    one = batch_of(lake, cluster, backlog)
+    keep_clients(one, NO_READERS)
     keep_findings(lake, cluster, backlog, one.problems[0], True, StatusConfig())
 
 

@@ -7,14 +7,17 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.waterfall import Waterfall
 from pipeline.common.epoch import MINUTE_MS, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
 from pipeline.derive.backlog import Backlog, Snapshot
-from pipeline.derive.group_changes import reach_of
-from pipeline.lake import Lake, of_cluster, of_snapshots
+from pipeline.derive.group_changes import keep_group_changes, reach_of
+from pipeline.derive.log_index import Index
+from pipeline.lake import Lake, lake_tables, of_cluster, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS, for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_CHANGES, GROUP_MEMBERS, SNAPSHOTS, WATERMARKS, Table
+from tests.helpers.batches import NO_READERS, batch_of
 from tests.helpers.reports import frame
 
 FIRST_MS = 1_769_903_820_000  # 2026-01-31T23:57:00Z: the snapshots are in two date partitions
@@ -55,6 +58,8 @@ def test_up_to_ten_snapshots_are_looked_back_as_long_as_they_have_few_rows(
 # --- A lake with one cluster. A partial snapshot has read neither the members of `orders` nor the group `audit`.
 
 Rows = list[dict[str, Any]]
+TOPIC = "it's {a} \\ {{ topic }}"
+"""Kafka allows no such name, but a lake may have rows of other brokers."""
 # Minute → the status of the snapshot, and the members of `orders` with their partitions.
 HISTORY: list[tuple[str, dict[str, tuple[int, ...]]]] = [
     ("complete", {"a-1": (0, 1)}),
@@ -83,19 +88,19 @@ def bronze(minute: int) -> dict[Table, Rows]:
     at |= {"captured_at": utc(IDS[minute])}
     orders = at | {"group_id": "orders", "group_type": "classic", "state": "Stable"}
     described = [
-        orders | {"member_id": name, "client_id": name[0], "host": "h", "topic": "t", "partition": partition}
+        orders | {"member_id": name, "client_id": name[0], "host": "h", "topic": TOPIC, "partition": partition}
         for name, partitions in members.items()
         for partition in partitions
     ]
     described += [] if described else [orders | {"error": "NOT_COORDINATOR"}]
     if status == "complete" and minute < len(HISTORY) - 1:
         described.append(at | {"group_id": "audit", "state": "Empty"})
-    commit = at | {"group_id": "orders", "topic": "t", "committed_offset": 7}
+    commit = at | {"group_id": "orders", "topic": TOPIC, "committed_offset": 7}
     ends = {"log_start_offset": 0, "last_stable_offset": 9, "high_watermark": 9, "log_end_offset": 9}
     return {
         GROUP_MEMBERS: described,
         COMMITTED_OFFSETS: [commit | {"partition": partition} for partition in ((0, 1) if minute < 4 else (0,))],
-        WATERMARKS: [at | ends | {"topic": "t", "topic_id": "id", "partition": partition} for partition in (0, 1)],
+        WATERMARKS: [at | ends | {"topic": TOPIC, "topic_id": "id", "partition": partition} for partition in (0, 1)],
     }
 
 
@@ -163,13 +168,6 @@ def test_a_snapshot_that_is_computed_again_has_the_same_rows(spark: SparkSession
 
 
 @pytest.mark.thorough
-def test_spark_writes_the_same_rows_as_the_driver(spark: SparkSession, empty: Lake) -> None:
-    land(empty, range(len(IDS)))
-    compute(empty, 4)
-    assert contents(empty) == EXPECTED
-
-
-@pytest.mark.thorough
 def test_a_late_snapshot_has_its_own_rows(spark: SparkSession, empty: Lake) -> None:
     """Its successor was compared with the snapshot before it, and keeps its rows."""
     with for_few_rows(spark):
@@ -182,3 +180,33 @@ def test_a_late_snapshot_has_its_own_rows(spark: SparkSession, empty: Lake) -> N
     assert late
     assert contents(empty) == before | late
     assert {row[:2] for row in before if row[0] == 5} == {(5, 3)}
+
+
+def backlog_from(lake: Lake, first: int, end: int) -> Backlog:
+    """The snapshots of the lake from one minute to another as a batch, as if there were none before."""
+    snapshots = [
+        Snapshot(snapshot_id, "r", status, 0, 0, 0, 0, FEW, 0)
+        for snapshot_id, (status, _) in zip(IDS[first:end], HISTORY[first:end], strict=True)
+    ]
+    return Backlog(snapshots, [], Index(lake, "east", (), None), has_more=False)
+
+
+@pytest.mark.parametrize(
+    "by_spark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["the driver", "Spark"]
+)
+def test_many_rows_give_the_same_changes_as_few_and_replace_those_of_before(
+    spark: SparkSession, empty: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_spark: bool
+) -> None:
+    with for_few_rows(spark):
+        land(empty, range(len(IDS)))
+        if by_spark:
+            monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
+        lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+        waterfall = Waterfall(spark, tmp_path / "lake")
+        before = waterfall.so_far()
+        keep_group_changes(batch_of(lake, "east", backlog_from(lake, 0, len(IDS))), NO_READERS)
+        cost = waterfall.so_far() - before
+        assert (cost.executions > 0, cost.commits) == (by_spark, 1)  # few rows need no query, even if groups change
+        assert contents(empty) == EXPECTED
+        keep_group_changes(batch_of(lake, "east", backlog_from(lake, 4, 5)), NO_READERS)  # now compared with nothing
+    assert contents(empty) == {row for row in EXPECTED if row[0] != 4}

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,14 +18,13 @@ from pyspark.sql import functions as F
 from pipeline.common.epoch import utc_date
 from pipeline.common.rows import Rows
 from pipeline.config import LakeConfig
-from pipeline.derive import Settings, batches, compute_cluster, histograms
+from pipeline.derive import batches, compute_cluster, histograms
 from pipeline.derive import log_index as index
 from pipeline.derive.backlog import Backlog, Snapshot
-from pipeline.derive.batch import Batch
-from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
+from tests.helpers.batches import NO_READERS, batch_of
 from tests.helpers.rows import frame
 
 T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -195,8 +195,8 @@ def keep_histograms_of(store: Lake, snapshot_id: int) -> None:
     snapshot = Snapshot(snapshot_id, "r", "complete", commits=1, ends=1, members=0, positions=0, rows=2, groups=1)
     backlog = Backlog([snapshot], [], index.Index(store, "c", (), None), has_more=False)
     lag = Rows(store.spark.table(store.identifier(LAG)).where(of_snapshots("c", [snapshot_id])))
-    batch = Batch(store, "c", backlog, Settings(), lambda: T0 + timedelta(hours=2))
-    histograms.keep_histograms(batch, Readers(lag, statuses=Rows([]), suspects=Rows([])))
+    batch = batch_of(store, "c", backlog, T0 + timedelta(hours=2))
+    histograms.keep_histograms(batch, replace(NO_READERS, lag=lag))
 
 
 def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(

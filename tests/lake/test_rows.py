@@ -13,6 +13,7 @@ from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc, utc_date
 from pipeline.common.rows import Rows
 from pipeline.lake import SPARK_ERRORS, Lake
+from pipeline.lake import lake as lake_module
 from pipeline.lake.lake import STAGED_OVER
 from pipeline.tables import FINDING_HISTORY
 
@@ -76,3 +77,15 @@ def test_a_failure_that_is_not_about_checkpoints_is_not_hidden(by_spark: Lake) -
 
     with pytest.raises(PySparkException, match="no space left"):
         by_spark.computed_or_staged(by_spark.spark.range(1).mapInArrow(fail, "id long"), "readers_east", 0)
+
+
+def test_rows_that_turn_out_to_be_few_are_on_the_driver(by_spark: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Rows(by_spark.spark.range(10).mapInArrow(named, "name string"))
+    few = by_spark.collected_if_few(names)
+    assert isinstance(few.rows, pa.Table)
+    assert len(few.collected()) == 10
+    monkeypatch.setattr(lake_module, "MANY_ROWS", 10)
+    many = by_spark.collected_if_few(names)
+    assert isinstance(many.rows, DataFrame)
+    assert len(many.collected()) == 10
+    assert many.distinct("name") == many.distinct("name")

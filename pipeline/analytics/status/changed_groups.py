@@ -7,48 +7,31 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.keys import GROUP, GROUP_AT
-from pipeline.analytics.status.group_looks import LOOKS, REBALANCING, VALUES
+from pipeline.analytics.status.group_looks import REBALANCING, VALUES
 from pipeline.common.data_source import arrow_schema
-from pipeline.tables.columns import BOOLEAN, LONG, STRING
+from pipeline.tables import GROUP_CHANGES
 
 WITH_MEMBERS = ("classic", "consumer")
 """The types of groups whose members are read."""
 MEMBERS, ASSIGNMENTS, COMMITS = CHECKED = ("members", "assignments", "commits")
 """What is compared row by row if a checksum has changed."""
-GROUP_ITSELF = "group"
-"""Whether the group is absent."""
-_EARLIER = StructField("earlier", LONG)
-_OF_VALUES = {GROUP_ITSELF: BOOLEAN, **dict.fromkeys(VALUES, STRING)}
-CHANGED = StructType(
-    [
-        *(LOOKS[name] for name in (*GROUP_AT, "captured_at", "state")),
-        StructField("last_state", STRING),
-        *(
-            StructField(
-                f"{name}_change",
-                StructType([_EARLIER, *(StructField(side, kind) for side in ("before", "after"))]),
-            )
-            for name, kind in _OF_VALUES.items()
-        ),
-        *(StructField(f"{name}_change", StructType([_EARLIER])) for name in CHECKED),
-    ]
-)
-_ABSENT = {GROUP_ITSELF: True, **dict.fromkeys(VALUES), **dict.fromkeys(CHECKED, (0, 0))}
+CHANGED = GROUP_CHANGES.some((*GROUP_AT, "earlier_snapshot_id", "change", "before", "after"))
+"""What has changed in a group between two snapshots: a change of the group itself, or one of CHECKED in `change`."""
+_IS_ABSENT = "is_absent"
+_ABSENT = {_IS_ABSENT: True, **dict.fromkeys(VALUES), **dict.fromkeys(CHECKED, (0, 0))}
 """What is known of a group that does not exist: it has no members and no commits."""
 Look = Mapping[str, Any]
 
 
 def changed_groups(looks: pa.Table, complete: Collection[int], reach: Mapping[int, int]) -> pa.Table:
-    """A row for each group and snapshot in `reach` in which something of the group has changed.
+    """The rows of CHANGED for the snapshots in `reach`.
 
-    `looks` are the LOOKS of some groups, all of each. `reach` maps each snapshot to the oldest one that it may be
+    `looks` are the looks of some groups, all of each. `reach` maps each snapshot to the oldest one that it may be
     compared with. `complete` are the complete ones among all of these snapshots: only they show that a group does not
-    exist. For everything X that may change, the column `X_change` is NULL if X is the same as before, or if one of the
-    two is not known. Else it has `earlier`, the snapshot that it was compared with, and for a value also `before` and
-    `after`. `last_state` is the state before.
+    exist. Each value is compared with the newest earlier one that is known. There is no row if the two are the same, or
+    if one of them is not known.
     """
     groups: dict[tuple[Any, ...], dict[int, Look]] = defaultdict(dict)
     for look in looks.to_pylist():
@@ -56,40 +39,37 @@ def changed_groups(looks: pa.Table, complete: Collection[int], reach: Mapping[in
     found = [
         dict(zip(GROUP, group, strict=True)) | change
         for group, seen in groups.items()
-        for change in _changes(seen, {*complete}, reach)
+        for change in _changes_of_group(seen, {*complete}, reach)
     ]
     return pa.Table.from_pylist(found, arrow_schema(CHANGED))
 
 
-def _changes(seen: Mapping[int, Look], complete: set[int], reach: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+def _changes_of_group(
+    seen: Mapping[int, Look], complete: set[int], reach: Mapping[int, int]
+) -> Iterator[dict[str, Any]]:
     """The changes of one group, from its looks by snapshot."""
     newest: dict[str, tuple[int, Any]] = {}  # when something was last known, and what it was
     for snapshot_id in sorted(complete | seen.keys()):
         look = seen.get(snapshot_id)
-        now = _ABSENT if look is None else _known(look)
+        now = _ABSENT if look is None else _known_of(look)
         if snapshot_id in reach:
             before = {name: known for name, known in newest.items() if known[0] >= reach[snapshot_id]}
-            changes = {f"{name}_change": _change(name, now[name], *before[name]) for name in before}
-            if any(changes.values()):
-                captured_at = None if look is None else look["captured_at"]
-                yield {
-                    "snapshot_id": snapshot_id,
-                    "captured_at": captured_at,
-                    "state": now["state"],
-                    "last_state": before.get("state", (0, None))[1],
-                    **changes,
-                }
+            for name, (earlier_id, value) in before.items():
+                if now[name] is None or value is None or now[name] == value:
+                    continue
+                change = _change_of(name, before, now)
+                yield {"snapshot_id": snapshot_id, "earlier_snapshot_id": earlier_id, **change}
         newest |= {name: (snapshot_id, value) for name, value in now.items() if value is not None or look is None}
 
 
-def _known(look: Look) -> dict[str, Any]:
+def _known_of(look: Look) -> dict[str, Any]:
     """What a snapshot shows of a group that it has; None for what it does not show."""
     is_read = look["rows"] > 0 and look["unread"] == 0
     has_members = is_read and look["group_type"] in (None, *WITH_MEMBERS)
     is_settled = look["state"] not in REBALANCING and look["errors"] == 0
     members = (look["rows"], look["checksum"])
     return {
-        GROUP_ITSELF: False,
+        _IS_ABSENT: False,
         **{name: look[column] if is_read else None for name, column in VALUES.items()},
         MEMBERS: members if has_members else None,
         ASSIGNMENTS: members if has_members and is_settled else None,
@@ -97,7 +77,12 @@ def _known(look: Look) -> dict[str, Any]:
     }
 
 
-def _change(name: str, now: Any, earlier: int, before: Any) -> dict[str, Any] | None:
-    if now is None or before is None or now == before:
-        return None
-    return {"earlier": earlier} if name in CHECKED else {"earlier": earlier, "before": before, "after": now}
+def _change_of(name: str, before: Mapping[str, tuple[int, Any]], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The change of a value, or of the group as a whole, which appears or vanishes with its state."""
+    if name in CHECKED:
+        return {"change": name}
+    if name in VALUES:
+        return {"change": name, "before": before[name][1], "after": now[name]}
+    if now[_IS_ABSENT]:
+        return {"change": "vanished", "before": before["state"][1] if "state" in before else None}
+    return {"change": "appeared", "after": now["state"]}

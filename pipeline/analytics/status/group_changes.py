@@ -2,179 +2,175 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Collection, Mapping
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql.types import StructType
 
-from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC
-from pipeline.analytics.status.changed_groups import ASSIGNMENTS, CHECKED, COMMITS, GROUP_ITSELF, MEMBERS
-from pipeline.analytics.status.group_looks import VALUES, has_commit
-from pipeline.common.columns import aligned, date_of
-from pipeline.tables import GROUP_CHANGES
+from pipeline.analytics.keys import GROUP, GROUP_AT
+from pipeline.analytics.status.changed_groups import ASSIGNMENTS, CHECKED, COMMITS, MEMBERS, changed_groups
+from pipeline.analytics.status.group_looks import HAS_COMMIT, VALUES, looks_sql
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS
 
-_CHANGE = [*GROUP_AT, "earlier_snapshot_id", "captured_at"]
-"""The keys of a change: the group, the two snapshots, and when the group was described."""
+COMMITS_REMOVED = "commits_removed"
 _WHO = ("member_id", "client_id", "host", "instance_id")
+CHANGE_PARTS: dict[str, StructType] = {
+    "members": GROUP_MEMBERS.some(
+        (*GROUP_AT, "captured_at", *VALUES.values(), "error", *_WHO, "topic", "partition"),
+    ),
+    "commits": COMMITTED_OFFSETS.some((*GROUP_AT, "error", "topic", "partition", "committed_offset")),
+}
+"""What `group_changes` is computed from."""
+TopicIds = Mapping[tuple[str, int, str], Collection[str | None]]
+"""The ids of a topic in a snapshot, by cluster, snapshot and topic. A topic that a snapshot does not have is absent."""
 
 
-def group_changes(
-    changed: DataFrame, group_members: DataFrame, committed_offsets: DataFrame, watermarks: DataFrame
-) -> DataFrame:
-    """The rows of GROUP_CHANGES for the groups and snapshots in `changed` (see `changed_groups`).
+def group_changes(bucket: Bucket, complete: Collection[int], reach: Mapping[int, int]) -> pa.Table:
+    """The rows of GROUP_CHANGES for the snapshots in `reach`, from bronze rows: all rows of each group in a bucket.
 
-    The others are the bronze rows of these snapshots and of those that they are compared with.
+    See `changed_groups` for `complete` and `reach`. Commits may be gone because their topic is: `in_same_topics` leaves
+    them out.
     """
-    pairs = F.broadcast(_pairs(changed))
-    rows = _paired(group_members.where(F.col("member_id").isNotNull()), pairs)
-    found = (_of_members(rows), _of_assignments(rows), _of_commits(_paired(committed_offsets, pairs), watermarks))
-    changes = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), found, _of_groups(changed))
-    return aligned(changes.withColumn("snapshot_date", date_of("snapshot_id")), GROUP_CHANGES.schema)
+    with arrow_queries(bucket) as queries:
+        changed = changed_groups(queries.rows(looks_sql()), complete, reach)
+        if not changed.num_rows:
+            return arrow_schema(GROUP_CHANGES.schema).empty_table()
+        queries.add(changed=changed)
+        changes = queries.rows(_CHANGES)
+    return changes.select(GROUP_CHANGES.columns).cast(arrow_schema(GROUP_CHANGES.schema))
 
 
-def _of_groups(changed: DataFrame) -> DataFrame:
-    """The changes of groups as a whole."""
+def in_same_topics(changes: pa.Table, topic_ids: TopicIds) -> pa.Table:
+    """The changes without COMMITS_REMOVED in topics that are gone since the earlier snapshot, or have another id.
 
-    def entry(change: str, of: str, before: Column, after: Column) -> Column:
-        earlier = F.col(f"{of}_change.earlier").alias("earlier_snapshot_id")
-        return F.struct(F.lit(change).alias("change"), earlier, before.alias("before"), after.alias("after"))
-
-    nothing = F.lit(None).cast("string")
-    is_absent = F.col(f"{GROUP_ITSELF}_change.after")
-    changes = [
-        F.when(~is_absent, entry("appeared", GROUP_ITSELF, nothing, F.col("state"))),
-        F.when(is_absent, entry("vanished", GROUP_ITSELF, F.col("last_state"), nothing)),
-    ]
-    for name in VALUES:
-        change = F.col(f"{name}_change")
-        changes.append(F.when(change.isNotNull(), entry(name, name, change["before"], change["after"])))
-    return changed.select(*GROUP_AT, "captured_at", F.inline(F.array_compact(F.array(*changes))))
-
-
-def _pairs(changed: DataFrame) -> DataFrame:
-    """The pairs of snapshots between which rows are to be compared.
-
-    There are two rows for each of CHECKED (`what`) that has changed in a group: one with the snapshot itself in `at`,
-    and one with the earlier snapshot.
+    Topics of the same name without ids, as before Kafka 2.8, are the same topic.
     """
-
-    def look(name: str, at: Column, is_now: bool) -> Column:
-        earlier = F.col(f"{name}_change.earlier").alias("earlier_snapshot_id")
-        pair = F.struct(F.lit(name).alias("what"), earlier, at.alias("at"), F.lit(is_now).alias("is_now"))
-        return F.when(earlier.isNotNull(), pair)
-
-    both = [
-        look(name, at, is_now)
-        for name in CHECKED
-        for at, is_now in ((F.col("snapshot_id"), True), (F.col(f"{name}_change.earlier"), False))
-    ]
-    return changed.select(*GROUP_AT, "captured_at", F.inline(F.array_compact(F.array(*both))))
-
-
-def _paired(rows: DataFrame, pairs: DataFrame) -> DataFrame:
-    """The bronze rows of the pairs. A row that is in several pairs occurs several times."""
-    own = rows.drop("snapshot_date", "captured_at").withColumnRenamed("snapshot_id", "at")
-    return own.join(pairs, [*GROUP, "at"]).repartition(*GROUP)
-
-
-def _identity() -> Column:
-    """What a member has in common with the one that it replaces after a restart; if nothing, its own id."""
-    by_address = F.col("client_id").isNotNull() & F.col("host").isNotNull()
-    none = F.lit(None).cast("string")
-
-    def identity(kind: str, first: str, second: Column) -> Column:
-        return F.struct(F.lit(kind).alias("kind"), F.col(first).alias("first"), second.alias("second"))
-
-    return (
-        F.when(F.col("instance_id").isNotNull(), identity("instance", "instance_id", none))
-        .when(by_address, identity("client", "client_id", F.col("host")))
-        .otherwise(identity("member", "member_id", none))
-    )
-
-
-def _of_members(rows: DataFrame) -> DataFrame:
-    """The members that have joined, left or restarted. Those that look alike are matched in the order of their ids."""
-    members = (
-        rows.where(F.col("what") == MEMBERS)
-        .groupBy(*_CHANGE, "member_id")
-        .agg(
-            F.some("is_now").alias("is_now"),
-            F.some(~F.col("is_now")).alias("was_there"),
-            F.max_by(F.struct(*_WHO[1:], _identity().alias("identity")), "is_now").alias("of"),
+    is_kept = []
+    for change in changes.select([*GROUP_AT, "earlier_snapshot_id", "change", "topic"]).to_pylist():
+        ids_now, ids_before = (
+            topic_ids.get((change["cluster"], change[at], change["topic"]), ())
+            for at in ("snapshot_id", "earlier_snapshot_id")
         )
-        .where(F.col("is_now") != F.col("was_there"))
-        .select(*_CHANGE, "is_now", "member_id", "of.*")
+        is_same = len(ids_now) > 0 and {*ids_now} == {*ids_before}
+        is_kept.append(change["change"] != COMMITS_REMOVED or is_same)
+    return changes.filter(pa.array(is_kept, pa.bool_())).cast(arrow_schema(GROUP_CHANGES.schema))
+
+
+_PAIR = names_sql([*GROUP_AT, "earlier_snapshot_id"])
+"""A group and two snapshots that are compared."""
+_PAIRS = f"""
+    SELECT {_PAIR}, change AS aspect, snapshot_id AS "at", true AS is_now FROM changed
+    UNION ALL
+    SELECT {_PAIR}, change AS aspect, earlier_snapshot_id AS "at", false AS is_now FROM changed
+"""
+"""What has changed in a group (`aspect`), twice: with each of the two snapshots in `at`."""
+_OWN_AT = f'{names_sql(GROUP)}, snapshot_id AS "at"'
+_PAIRED = f'JOIN pairs USING ({names_sql(GROUP)}, "at")'
+"""Gives bronze rows to their pairs. A row that is in several pairs occurs several times."""
+
+_IDENTITY = """
+    CASE
+        WHEN instance_id IS NOT NULL THEN ['instance', instance_id]
+        WHEN client_id IS NOT NULL AND host IS NOT NULL THEN ['client', client_id, host]
+        ELSE ['member', member_id]
+    END
+"""
+"""What a member has in common with the one that it replaces after a restart; if nothing, its own id."""
+_MEMBERS = f"""
+    SELECT *
+    FROM (
+        SELECT {_OWN_AT}, {struct_sql({name: name for name in _WHO})} AS who, {_IDENTITY} AS identity, member_id,
+            topic, "partition"
+        FROM members WHERE member_id IS NOT NULL
     )
-    alike = Window.partitionBy(*_CHANGE, "identity", "is_now").orderBy("member_id")
-    who = F.struct(*_WHO)
-    matched = (
-        members.withColumn("number", F.row_number().over(alike))
-        .groupBy(*_CHANGE, "identity", "number")
-        .agg(
-            F.max(F.when(~F.col("is_now"), who)).alias("old"),
-            F.max(F.when(F.col("is_now"), who)).alias("new"),
+    {_PAIRED}
+"""
+_HAS_CHANGED = "bool_or(is_now) {over} <> bool_or(NOT is_now) {over}"
+"""Whether a member is in only one of the two snapshots."""
+_OWNERS = {
+    "before": "old['member_id']",
+    "after": "new['member_id']",
+    **{name: f"coalesce(new, old)['{name}']" for name in _WHO},
+}
+"""The columns that name the members `old` and `new`, one of which may be NULL."""
+# Members that look alike are matched in the order of their ids.
+_OF_MEMBERS = f"""
+    SELECT {_PAIR}, {columns_sql(_OWNERS)},
+        CASE WHEN old IS NULL THEN 'joined' WHEN new IS NULL THEN 'left' ELSE 'restarted' END AS change
+    FROM (
+        SELECT {_PAIR}, any_value(who) FILTER (NOT is_now) AS old, any_value(who) FILTER (is_now) AS new
+        FROM (
+            SELECT *, row_number() OVER (PARTITION BY {_PAIR}, identity, is_now ORDER BY member_id) AS number
+            FROM (
+                SELECT {_PAIR}, member_id, any_value(who) AS who, any_value(identity) AS identity,
+                    bool_or(is_now) AS is_now
+                FROM paired_members WHERE aspect = '{MEMBERS}'
+                GROUP BY {_PAIR}, member_id HAVING {_HAS_CHANGED.format(over="")}
+            )
+        )
+        GROUP BY {_PAIR}, identity, number
+    )
+"""
+"""The members that have joined, left or restarted."""
+
+_OWNER = struct_sql({**{name: f"who['{name}']" for name in _WHO}, "identity": "identity", "has_changed": "has_changed"})
+# A partition that a restarted member has kept has not moved: its old member is gone, the new one was not there before,
+# and they are alike.
+_IS_RESTART = "old['identity'] = new['identity'] AND old['has_changed'] AND new['has_changed']"
+# During a rebalance, two members may have a partition. As in `lag`, the first of them by id counts.
+_OF_ASSIGNMENTS = f"""
+    SELECT {_PAIR}, {columns_sql(_OWNERS)}, change, topic, list("partition" ORDER BY "partition") AS partitions
+    FROM (
+        SELECT *, CASE
+            WHEN old IS NULL THEN 'assigned'
+            WHEN new IS NULL THEN 'unassigned'
+            WHEN old['member_id'] <> new['member_id'] AND NOT ({_IS_RESTART}) THEN 'moved'
+        END AS change
+        FROM (
+            SELECT {_PAIR}, topic, "partition",
+                arg_min({_OWNER}, member_id) FILTER (NOT is_now) AS old,
+                arg_min({_OWNER}, member_id) FILTER (is_now) AS new
+            FROM (
+                SELECT *, {_HAS_CHANGED.format(over="OVER of_member")} AS has_changed
+                FROM paired_members WHERE aspect = '{ASSIGNMENTS}'
+                WINDOW of_member AS (PARTITION BY {_PAIR}, member_id)
+            )
+            WHERE topic IS NOT NULL GROUP BY {_PAIR}, topic, "partition"
         )
     )
-    change = F.when(F.col("old").isNull(), "joined").when(F.col("new").isNull(), "left").otherwise("restarted")
-    return _of_owners(matched.withColumn("change", change), *_CHANGE, "change")
+    WHERE change IS NOT NULL
+    GROUP BY ALL
+"""
+"""The partitions that have another member, have one now, or have none any more."""
 
-
-def _of_owners(rows: DataFrame, *names: str) -> DataFrame:
-    """The columns `names`, and those that name the members `old` and `new`."""
-    ids = {"before": F.col("old.member_id"), "after": F.col("new.member_id")}
-    who = F.coalesce("new", "old")
-    columns = ids | {name: who[name] for name in _WHO}
-    return rows.select(*names, *(column.alias(name) for name, column in columns.items()))
-
-
-def _of_assignments(rows: DataFrame) -> DataFrame:
-    """The partitions that have another member, have one now, or have none any more.
-
-    A partition that a restarted member has kept has not moved: its old member is gone, the new one was not there
-    before, and they are alike.
-    """
-    same = Window.partitionBy(*_CHANGE, "member_id")
-    has_changed = F.some("is_now").over(same) != F.some(~F.col("is_now")).over(same)
-    owner = F.struct(*_WHO, _identity().alias("identity"), "has_changed")
-    owners = (
-        rows.where(F.col("what") == ASSIGNMENTS)
-        .withColumn("has_changed", has_changed)
-        .where(F.col("topic").isNotNull())
-        .groupBy(*_CHANGE, "topic", "partition")
-        # During a rebalance, two members may have a partition. As in `lag`, the first of them by id counts.
-        .agg(F.min(F.when(~F.col("is_now"), owner)).alias("old"), F.min(F.when(F.col("is_now"), owner)).alias("new"))
+_OF_COMMITS = f"""
+    SELECT {_PAIR}, '{COMMITS_REMOVED}' AS change, topic, list("partition" ORDER BY "partition") AS partitions
+    FROM (
+        SELECT {_PAIR}, topic, "partition"
+        FROM (
+            SELECT {_OWN_AT}, topic, "partition", {HAS_COMMIT} AS has_commit, error IS NOT NULL AS is_unread
+            FROM commits WHERE topic IS NOT NULL
+        )
+        {_PAIRED}
+        WHERE aspect = '{COMMITS}' GROUP BY {_PAIR}, topic, "partition"
+        HAVING bool_or(NOT is_now AND has_commit) AND NOT bool_or(is_now AND (has_commit OR is_unread))
     )
-    old, new = F.col("old"), F.col("new")
-    is_restart = (old["identity"] == new["identity"]) & old["has_changed"] & new["has_changed"]
-    has_moved = (old["member_id"] != new["member_id"]) & ~is_restart
-    change = F.when(old.isNull(), "assigned").when(new.isNull(), "unassigned").when(has_moved, "moved")
-    named = _of_owners(owners.withColumn("change", change), *_CHANGE, "change", "topic", "partition")
-    return _gathered(named.where(F.col("change").isNotNull()))
+    GROUP BY ALL
+"""
+"""The partitions whose commits are gone."""
 
-
-def _of_commits(rows: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """The partitions whose commits are gone, although their topic is still there with the same id."""
-    is_now, is_unread = F.col("is_now"), F.col("error").isNotNull()
-    is_gone = F.some(has_commit() & ~is_now) & ~F.some(is_now & (has_commit() | is_unread))
-    gone = (
-        rows.where((F.col("what") == COMMITS) & F.col("topic").isNotNull())
-        .groupBy(*_CHANGE, "topic", "partition")
-        .agg(is_gone.alias("is_gone"))
-        .where("is_gone")
-        .select(*_CHANGE, F.lit("commits_removed").alias("change"), "topic", "partition")
+_CHANGES = f"""
+    WITH pairs AS ({_PAIRS}), paired_members AS ({_MEMBERS}),
+    changes AS (
+        SELECT * FROM changed WHERE change NOT IN {CHECKED}
+        UNION ALL BY NAME ({_OF_MEMBERS}) UNION ALL BY NAME ({_OF_ASSIGNMENTS}) UNION ALL BY NAME ({_OF_COMMITS})
+    ),
+    described AS (
+        SELECT {names_sql(GROUP_AT)}, max(captured_at) AS captured_at FROM members GROUP BY {names_sql(GROUP_AT)}
     )
-    listed = watermarks.where(F.col("topic").isNotNull()).select(*TOPIC, "snapshot_id", "topic_id").distinct()
-    ids = listed.groupBy(*TOPIC).agg(F.collect_list(F.struct("snapshot_id", "topic_id")).alias("ids"))
-
-    def ids_at(snapshot_id: str) -> Column:
-        at = F.filter("ids", lambda seen: seen["snapshot_id"] == F.col(snapshot_id))
-        return F.array_sort(F.transform(at, lambda seen: seen["topic_id"]))
-
-    is_same = (F.size(ids_at("snapshot_id")) > 0) & ids_at("snapshot_id").eqNullSafe(ids_at("earlier_snapshot_id"))
-    return ids.join(F.broadcast(_gathered(gone)), TOPIC).where(is_same).drop("ids")
-
-
-def _gathered(rows: DataFrame) -> DataFrame:
-    """The partitions with the same change in one row, ascending."""
-    keys = [name for name in rows.columns if name != "partition"]
-    return rows.groupBy(*keys).agg(F.sort_array(F.collect_list("partition")).alias("partitions"))
+    SELECT changes.*, captured_at, make_timestamp(snapshot_id * 1000)::DATE AS snapshot_date
+    FROM changes LEFT JOIN described USING ({names_sql(GROUP_AT)})
+"""

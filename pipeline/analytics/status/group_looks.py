@@ -1,99 +1,96 @@
 """What each group looked like in each snapshot: its values, and checksums of its members, assignments and commits.
 
-Most groups do not change from one snapshot to the next. So each group is first reduced to one row for each snapshot,
-by Spark or, if there are few rows, in plain Python. Then `changed_groups` finds the groups that differ.
+Most groups do not change from one snapshot to the next. So each group is first reduced to one row for each snapshot.
+Then `changed_groups` finds the groups that differ.
+
+An expression here is SQL text that DuckDB and Spark both understand. Only the function that hashes is different, so a
+checksum may only be compared with others of the same query.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.keys import GROUP_AT
-from pipeline.common.data_source import arrow_schema
-from pipeline.tables import GROUP_MEMBERS
-from pipeline.tables.columns import LONG, STRING
+from pipeline.common.arrow_sql import columns_sql, names_sql
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 """The states in which Kafka does not report the assignments of a classic group."""
 VALUES = {"state": "state", "type": "group_type", "assignor": "assignor", "epoch": "group_epoch"}
 """The values of a group that may change, each with its column in `group_members`."""
-_COUNTS = ("rows", "errors", "unread", "checksum", "commits", "commits_unread", "commits_checksum")
-LOOKS = StructType(
-    [
-        *(GROUP_MEMBERS.schema[name] for name in (*GROUP_AT, "captured_at")),
-        *(StructField(name, STRING) for name in VALUES.values()),
-        *(StructField(name, LONG) for name in _COUNTS),
-    ]
-)
-"""Of each group in each snapshot: its values, and how many rows `group_members` has (`rows`), how many of them have an
-error (`errors`), and how many say that the group could not be read (`unread`); how many partitions have a commit
-(`commits`), and how many rows say that none could be read (`commits_unread`). The checksums are those of the members
-with their partitions, and of the partitions with a commit; 0 if there are none."""
+HAS_COMMIT = "(error IS NULL AND committed_offset IS NOT NULL)"
+"""Whether a row of `committed_offsets` has a commit."""
 
 
-def looks(group_members: DataFrame, committed_offsets: DataFrame) -> DataFrame:
-    """LOOKS of bronze rows."""
-    # A group's values are the same in all of its rows. Grouping by them needs no sorting, unlike the max of a text.
-    described = group_members.groupBy(*GROUP_AT, *VALUES.values()).agg(
-        F.max("captured_at").alias("captured_at"),
-        F.count(F.lit(1)).alias("rows"),
-        F.count("error").alias("errors"),
-        F.count_if(F.col("error").isNotNull() & F.col("member_id").isNull()).alias("unread"),
-        F.bit_xor(F.xxhash64("member_id", "topic", "partition")).alias("checksum"),
-    )
-    committed = committed_offsets.groupBy(*GROUP_AT).agg(
-        F.count_if(F.col("error").isNotNull() & F.col("topic").isNull()).alias("commits_unread"),
-        F.count_if(has_commit()).alias("commits"),
-        F.bit_xor(F.when(has_commit(), F.xxhash64("topic", "partition"))).alias("commits_checksum"),
-    )
+def _hash_of(columns: str) -> str:
+    """The hash of several columns, with `{hash}` in place of the function that hashes."""
+    # The hash is hashed again. DuckDB's hash of several values is a XOR with the hash of the last one. A XOR over rows
+    # would split it up: members that exchange their partitions would have the same checksum as before.
+    return f"{{hash}}({{hash}}({columns}))"
+
+
+_OF_MEMBERS = {
+    "rows": "count(1)",
+    "errors": "count(error)",
+    "unread": "count_if(error IS NOT NULL AND member_id IS NULL)",
+    "checksum": f"bit_xor({_hash_of('member_id, topic, partition')})",
+}
+_OF_COMMITS = {
+    "commits": f"count_if({HAS_COMMIT})",
+    "commits_unread": "count_if(error IS NOT NULL AND topic IS NULL)",
+    "commits_checksum": f"bit_xor(CASE WHEN {HAS_COMMIT} THEN {_hash_of('topic, partition')} END)",
+}
+
+
+def _sum_of_look(name: str) -> str:
+    return f"bit_xor({name})" if name.endswith("checksum") else f"CAST(sum({name}) AS BIGINT)"
+
+
+_OF_LOOKS = {
+    **{name: f"CAST(max({name}) AS STRING)" for name in VALUES.values()},
+    **{name: f"coalesce({_sum_of_look(name)}, 0)" for name in (*_OF_MEMBERS, *_OF_COMMITS)},
+}
+# The values of a group are the same in all of its rows. Spark groups by them without sorting all rows. For the max of a
+# text, it would sort them.
+_DESCRIBED = [*GROUP_AT, *VALUES.values()]
+
+
+def looks_sql() -> str:
+    """The query, for DuckDB, for a look at each group in each snapshot, from bronze rows in `members` and `commits`.
+
+    A look has the group's values, as texts. `rows` is how many rows `group_members` has, `errors` how many of them have
+    an error, and `unread` how many say that the group could not be read. `commits` is how many partitions have a
+    commit, and `commits_unread` how many rows say that none could be read. `checksum` is that of the members with their
+    partitions, and `commits_checksum` that of the partitions with a commit. Numbers and checksums are 0 if there are no
+    rows.
+    """
+    described, committed = _hashed(_OF_MEMBERS, "hash"), _hashed(_OF_COMMITS, "hash")
+    return f"""
+        SELECT {names_sql(GROUP_AT)}, {columns_sql(_OF_LOOKS)}
+        FROM (
+            SELECT {names_sql(_DESCRIBED)}, {columns_sql(described)} FROM members GROUP BY {names_sql(_DESCRIBED)}
+            UNION ALL BY NAME
+            SELECT {names_sql(GROUP_AT)}, {columns_sql(committed)} FROM commits GROUP BY {names_sql(GROUP_AT)}
+        )
+        WHERE group_id IS NOT NULL
+        GROUP BY {names_sql(GROUP_AT)}
+    """
+
+
+def looks(members: DataFrame, commits: DataFrame) -> DataFrame:
+    """The same looks of many bronze rows, by Spark, which exchanges counts and checksums instead of these rows."""
+    described = members.groupBy(*_DESCRIBED).agg(*_spark_columns(_OF_MEMBERS))
+    committed = commits.groupBy(*GROUP_AT).agg(*_spark_columns(_OF_COMMITS))
     rows = described.unionByName(committed, allowMissingColumns=True).where(F.col("group_id").isNotNull())
-    checksums = [name for name in _COUNTS if name.endswith("checksum")]
-    numbers = {name: F.bit_xor(name) if name in checksums else F.sum(name) for name in _COUNTS}
-    return rows.groupBy(*GROUP_AT).agg(
-        F.max("captured_at").alias("captured_at"),
-        *(F.max(name).cast("string").alias(name) for name in VALUES.values()),
-        *(F.coalesce(number, F.lit(0)).alias(name) for name, number in numbers.items()),
-    )
+    return rows.groupBy(*GROUP_AT).agg(*_spark_columns(_OF_LOOKS))
 
 
-def looks_of_few(group_members: pa.Table, committed_offsets: pa.Table) -> pa.Table:
-    """The same of few rows, in plain Python. Its checksums are others, and those of each process are its own."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-
-    def look_of(row: dict[str, Any]) -> dict[str, Any]:
-        key = {name: row[name] for name in GROUP_AT}
-        return found.setdefault((*key.values(),), {**dict.fromkeys(LOOKS.names), **key, **dict.fromkeys(_COUNTS, 0)})
-
-    for row in _rows(group_members, *VALUES.values(), "captured_at", "error", "member_id", "topic", "partition"):
-        look = look_of(row)
-        for name in ("captured_at", *VALUES.values()):
-            if look[name] is None or (row[name] is not None and row[name] > look[name]):
-                look[name] = row[name]
-        look["rows"] += 1
-        look["errors"] += row["error"] is not None
-        look["unread"] += row["error"] is not None and row["member_id"] is None
-        look["checksum"] ^= hash((row["member_id"], row["topic"], row["partition"]))
-    for row in _rows(committed_offsets, "error", "topic", "partition", "committed_offset"):
-        look = look_of(row)
-        look["commits_unread"] += row["error"] is not None and row["topic"] is None
-        if row["error"] is None and row["committed_offset"] is not None:
-            look["commits"] += 1
-            look["commits_checksum"] ^= hash((row["topic"], row["partition"]))
-    for look in found.values():
-        look["group_epoch"] = None if look["group_epoch"] is None else str(look["group_epoch"])
-    return pa.Table.from_pylist([*found.values()], arrow_schema(LOOKS))
+def _spark_columns(columns: Mapping[str, str]) -> list[Column]:
+    return [F.expr(text).alias(name) for name, text in _hashed(columns, "xxhash64").items()]
 
 
-def _rows(table: pa.Table, *names: str) -> list[dict[str, Any]]:
-    """The rows of groups with their keys and some other columns."""
-    return [row for row in table.select([*GROUP_AT, *names]).to_pylist() if row["group_id"] is not None]
-
-
-def has_commit() -> Column:
-    """Whether a row of `committed_offsets` has a commit."""
-    return F.col("error").isNull() & F.col("committed_offset").isNotNull()
+def _hashed(columns: Mapping[str, str], function: str) -> dict[str, str]:
+    return {name: text.format(hash=function) for name, text in columns.items()}

@@ -10,8 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from pipeline.config import LakeConfig
+from pipeline.lake import Lake
 from pipeline.tables import CHANGES
-from tests.helpers.group_change_rows import Found, Histories, bronze, changed_of, expected, found, instant
+from tests.helpers.group_change_rows import (
+    Found,
+    Histories,
+    bronze,
+    changed_by_driver,
+    changed_by_spark,
+    expected,
+    found,
+    instant,
+)
 from tests.helpers.group_model import Look, Member, Place, Taken
 from tests.helpers.reports import HOSTILE
 
@@ -112,45 +123,42 @@ def histories_of(seed: int, clusters: int, snapshots: int) -> Histories:
     }
 
 
-def check(spark: SparkSession, seed: int, *, are_few: bool) -> None:
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10**6))
+def test_the_rows_are_those_of_the_model_however_many_snapshots_are_computed_together(seed: int) -> None:
     histories = histories_of(seed, clusters=25, snapshots=16)
-    whole = found(spark, histories, are_few=are_few)
+    whole = found(histories)
     assert whole == expected(histories)
     chance, ids = random.Random(seed), [instant(minute) for minute in range(16)]
     parts: Found = Counter()
     while ids:
         size = chance.choice([1, 3, 12])
-        parts += found(spark, histories, ids[:size], are_few=are_few)
+        parts += found(histories, ids[:size])
         ids = ids[size:]
     assert parts == whole
 
 
-@pytest.mark.usefixtures("few_rows")
-@pytest.mark.parametrize("are_few", [True, False], ids=["on the driver", "by Spark"])
-def test_the_rows_are_those_of_the_model(spark: SparkSession, are_few: bool) -> None:
-    check(spark, 1, are_few=are_few)
+@pytest.fixture(scope="module")
+def many(spark: SparkSession, few_rows: None) -> Lake:
+    """A lake that nothing is read from: it has the session that computes many rows."""
+    return Lake(spark, LakeConfig(root="no-lake"))
 
 
-@pytest.mark.thorough
-@settings(max_examples=4)
-@given(seed=st.integers(0, 10**6), are_few=st.booleans())
-def test_the_rows_are_those_of_the_model_in_any_history(
-    spark: SparkSession, few_rows: None, seed: int, are_few: bool
-) -> None:
-    check(spark, seed, are_few=are_few)
+def test_many_rows_give_the_rows_of_the_model(many: Lake) -> None:
+    histories = histories_of(1, clusters=25, snapshots=16)
+    assert found(histories, many=many) == expected(histories)
 
 
-@pytest.mark.usefixtures("few_rows")
-def test_the_driver_finds_the_groups_that_spark_finds(spark: SparkSession) -> None:
+def test_the_driver_finds_the_groups_that_spark_finds(many: Lake) -> None:
     """The same ones in the same snapshots, with the same values: in a batch of sixteen snapshots of 25 clusters."""
     histories = histories_of(2, clusters=25, snapshots=16)
     ids = [instant(minute) for minute in range(16)]
     reach = {snapshot_id: ids[max(number - 3, 0)] for number, snapshot_id in enumerate(ids)}
     complete = [t.snapshot_id for t in histories["c0"] if t.is_complete]
-    members, commits, _ = bronze(spark, histories, ids)
-    few, many = (changed_of(members, commits, complete, reach, are_few=few).collected() for few in (True, False))
-    assert len(few) > 100
-    assert sorted(few, key=repr) == sorted(many, key=repr)
+    parts = bronze(histories, ids)
+    by_driver = changed_by_driver(parts, complete, reach)
+    assert len(by_driver) > 100
+    assert sorted(by_driver, key=repr) == sorted(changed_by_spark(parts, complete, reach, many), key=repr)
 
 
 def test_random_histories_have_changes_of_every_kind() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.helpers.group_change_rows import Found, found, instant, reach_of
 from tests.helpers.group_model import Look, Member, Place, Row, Taken, history_of
@@ -93,6 +92,11 @@ CASES: dict[str, tuple[Shots, int, list[Row]]] = {
             member_row("moved", A2, "b-1", "a-2", "t", (1,)),
             member_row("moved", B2, "a-1", "b-2", "t", (0,)),
         ],
+    ),
+    "two members exchange partitions": (
+        ("cc", [BOTH, look((A, places("t", 1)), (B, places("t", 0)))]),
+        0,
+        [member_row("moved", A, "b-1", "a-1", "t", (1,)), member_row("moved", B, "a-1", "b-1", "t", (0,))],
     ),
     "a static member restarts on another host": (
         ("cc", [look((STATIC, places("t", 0))), look((STATIC2, places("t", 0)))]),
@@ -213,11 +217,11 @@ def taken_of(shots: Shots) -> list[Taken]:
 
 
 @pytest.fixture(scope="module")
-def rows_of_cases(spark: SparkSession, few_rows: None) -> Found:
+def rows_of_cases() -> Found:
     """The rows of all cases. Those whose snapshots have the same statuses are computed together."""
     rows: Found = Counter()
     for statuses in {shots[0] for shots, *_ in CASES.values()}:
-        rows += found(spark, {name: taken_of(case[0]) for name, case in CASES.items() if case[0][0] == statuses})
+        rows += found({name: taken_of(case[0]) for name, case in CASES.items() if case[0][0] == statuses})
     return rows
 
 
@@ -244,27 +248,24 @@ def test_the_model_agrees_with_each_case(name: str) -> None:
     assert Counter(last) == Counter(changes)
 
 
-@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("now", [{}, {"t": "other"}, {"t": None}])
-def test_commits_that_are_gone_with_their_topic_are_no_change(spark: SparkSession, now: dict[str, str | None]) -> None:
+def test_commits_that_are_gone_with_their_topic_are_no_change(now: dict[str, str | None]) -> None:
     before = look(commits={("t", 0): True}, state="Empty")
     taken = [
         Taken(instant(0), True, {"g": before}, {"t": "id-t"}),
         Taken(instant(1), True, {"g": look(state="Empty")}, now),
     ]
-    assert found(spark, {"east": taken}) == Counter()
+    assert found({"east": taken}) == Counter()
 
 
-@pytest.mark.usefixtures("few_rows")
-def test_before_topics_had_ids_a_topic_of_the_same_name_is_the_same(spark: SparkSession) -> None:
+def test_before_topics_had_ids_a_topic_of_the_same_name_is_the_same() -> None:
     before = look(commits={("t", 0): True}, state="Empty")
     groups = ({"g": before}, {"g": look(state="Empty")})
     taken = [Taken(instant(n), True, some, {"t": None}) for n, some in enumerate(groups)]
-    (row,) = found(spark, {"east": taken})
+    (row,) = found({"east": taken})
     assert row[-1] == Row("commits_removed", topic="t", partitions=(0,))
 
 
-@pytest.mark.usefixtures("few_rows")
-def test_without_rows_nothing_has_changed(spark: SparkSession) -> None:
+def test_without_rows_nothing_has_changed() -> None:
     taken = [Taken(instant(n), True, {}, {}) for n in range(2)]
-    assert found(spark, {"east": taken}) == Counter()
+    assert found({"east": taken}) == Counter()
