@@ -9,16 +9,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.timing import computed
-from pipeline.analytics.findings.group_problems import group_problems
-from pipeline.analytics.findings.rates import with_rates
-from pipeline.analytics.findings.suspects import SUSPECTS, find_suspects
+from pipeline.analytics.findings.group_problems import OF_GROUPS, find_group_problems
+from pipeline.analytics.findings.problem import PROBLEMS
+from pipeline.analytics.findings.suspects import find_suspects
 from pipeline.analytics.status.group_status import group_status
 from pipeline.analytics.status.partition_status import statuses_of_readers
 from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.columns import aligned, date_of
 from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
-from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, LAG, PARTITION_STATUS, WATERMARKS
 
 READERS, GROUPS = 1_000_000, 2_500
 STOPPED_LAG = 100
@@ -54,13 +54,13 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
     statuses = known.withColumns(
         {"snapshot_id": F.lit(minute_ms), "status": F.when(is_stopped, "stopped").otherwise("ok")}
     )
-    nothing = spark.createDataFrame([], GROUP_STATUS.schema)
     now = groups.withColumn("snapshot_id", F.lit(minute_ms)).withColumn("snapshot_date", date_of("snapshot_id"))
-    rated = with_rates(aligned(now, GROUP_STATUS.schema), nothing, {})
     topics = aligned(lag.select("cluster", "snapshot_id", "topic", "partition").distinct(), WATERMARKS.schema)
     parts = {"lag": Rows(lag), "statuses": Rows(statuses), "watermarks": Rows(topics), "earlier": Rows(earlier)}
-    suspects = find_suspects(parts, {minute_ms: NOON_MS}, StatusConfig(), 1 + 2 * READERS // ROWS_A_BUCKET)
-    return group_problems(suspects.frame(spark, SUSPECTS), rated, StatusConfig())
+    buckets = 1 + 2 * READERS // ROWS_A_BUCKET
+    suspects = find_suspects(parts, {minute_ms: NOON_MS}, StatusConfig(), buckets)
+    found = find_group_problems(suspects, Rows(now).chosen(OF_GROUPS), {}, StatusConfig(), buckets)
+    return found.frame(spark, PROBLEMS)
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -139,6 +140,16 @@ class Rows:
         """All rows, on the driver."""
         found: list[dict[str, Any]] = self.collected_table().to_pylist()
         return found
+
+    @classmethod
+    def all_of(cls, several: Sequence[Rows], schema: StructType) -> Rows:
+        """The rows of several, with the columns of a schema: few rows if all of them are few."""
+        frames = [aligned(rows.rows, schema) for rows in several if isinstance(rows.rows, DataFrame)]
+        tables = [rows.chosen(schema).rows for rows in several if isinstance(rows.rows, pa.Table)]
+        few = Rows(pa.concat_tables([arrow_schema(schema).empty_table(), *tables]))
+        if frames and not few.is_empty():
+            frames.append(few.frame(frames[0].sparkSession, schema))
+        return Rows(reduce(DataFrame.unionByName, frames)) if frames else few
 
 
 def bucketed(

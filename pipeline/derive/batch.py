@@ -31,7 +31,7 @@ class Batch:
     backlog: Backlog
     settings: Settings
     clock: Clock
-    problems: list[DataFrame] = field(default_factory=list)
+    problems: list[Rows] = field(default_factory=list)
 
     @property
     def snapshot_ids(self) -> list[int]:

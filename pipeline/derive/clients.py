@@ -11,6 +11,7 @@ from pipeline.analytics.clients.poll_loops import TURNS, poll_states
 from pipeline.analytics.clients.problems import problems
 from pipeline.analytics.clients.scala_fetchers import fetcher_states
 from pipeline.analytics.keys import TOPIC_AT
+from pipeline.common.rows import Rows
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, LAG, WATERMARKS
@@ -38,4 +39,4 @@ def keep_clients(batch: Batch, _: Readers) -> None:
     lake.replace(CLIENT_DIVERGENCE, divergence, batch.where)
     states = fetcher_states(reported, ends, settings).where(new)
     polls = lake.computed(poll_states(lag, reported, settings).where(new))
-    batch.problems.append(problems(divergence, states, polls, lag.where(new)))
+    batch.problems.append(Rows(problems(divergence, states, polls, lag.where(new))))

@@ -10,13 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.findings import SO_FAR, finding_history, findings, findings_seen
-from pipeline.analytics.findings.group_problems import group_problems
+from pipeline.analytics.findings.group_problems import OF_GROUPS, find_group_problems
 from pipeline.analytics.findings.identity import is_shared
 from pipeline.analytics.findings.past import Past, as_known
-from pipeline.analytics.findings.problem import WORDED
-from pipeline.analytics.findings.rates import with_rates
-from pipeline.analytics.findings.suspects import SUSPECTS
-from pipeline.analytics.findings.unreadable import errors_of, repeated_errors
+from pipeline.analytics.findings.problem import PROBLEMS, WORDED
 from pipeline.analytics.findings.words.kinds import with_words
 from pipeline.common.finding_kinds import SHARED
 from pipeline.common.rows import Rows
@@ -27,11 +24,9 @@ from pipeline.derive.judged import snapshots_judged, subjects_judged, with_partl
 from pipeline.derive.rare_problems import rare_problems
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
-    COMMITTED_OFFSETS,
     FINDING_HISTORY,
     FINDINGS,
     GROUP_STATUS,
-    LAG,
 )
 
 _KEY = ("kind", f"IF({one_of('kind', SHARED)}, NULL, group_id)", "client_id", "instance")
@@ -41,47 +36,35 @@ IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.
 
 
 def problems_of_groups(
-    lake: Lake, cluster: str, backlog: Backlog, watermarks: DataFrame, suspects: Rows, settings: StatusConfig
-) -> DataFrame:
-    """The problems of groups, topics and the cluster in a batch whose `lag` and status are written.
+    lake: Lake, cluster: str, backlog: Backlog, watermarks: Rows, suspects: Rows, settings: StatusConfig
+) -> list[Rows]:
+    """The problems of groups, topics and the cluster in a batch whose `lag` and status are written: rows of PROBLEMS.
 
-    `suspects` are the rows of SUSPECTS of the batch.
+    `suspects` are the rows of SUSPECTS of the batch, `watermarks` those of its watermarks.
     """
-    ids = [s.snapshot_id for s in backlog.batch]
-    before, previous = backlog.compared_with, backlog.previous
-    lag, groups = (lake.read_snapshots(table, cluster, ids) for table in (LAG, GROUP_STATUS))
-    groups = with_rates(groups, lake.read_snapshots(GROUP_STATUS, cluster, sorted(set(before.values()))), before)
-    errors = repeated_errors(_errors(lake, cluster, lag, sorted({*previous.values()} - {*ids}), ids), previous)
-    found = group_problems(suspects.frame(lake.spark, SUSPECTS), groups, settings)
-    others = rare_problems(lake, cluster, backlog, lag, groups, watermarks, errors)
-    return reduce(DataFrame.unionByName, others, found)
-
-
-def _errors(lake: Lake, cluster: str, lag: DataFrame, earlier: Sequence[int], ids: Sequence[int]) -> DataFrame:
-    """The errors in a batch, with those in the snapshot before it."""
-    readers = lag.unionByName(lake.read_snapshots(LAG, cluster, earlier)) if earlier else lag
-    return errors_of(readers, _unread_groups(lake, cluster, [*earlier, *ids]))
-
-
-def _unread_groups(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
-    """The groups whose commits could not be read at all."""
-    where = f"{of_snapshots(cluster, snapshot_ids)} AND topic IS NULL AND error IS NOT NULL"
-    return lake.read_where(COMMITTED_OFFSETS, where)
+    before = backlog.compared_with
+    ids = {*(s.snapshot_id for s in backlog.batch), *before.values()}
+    groups = lake.read_few_or_many(GROUP_STATUS, of_snapshots(cluster, sorted(ids)), *OF_GROUPS.names)
+    found = find_group_problems(suspects, groups, before, settings, backlog.buckets)
+    return [found, *rare_problems(lake, cluster, backlog, watermarks)]
 
 
 def keep_findings(
     lake: Lake,
     cluster: str,
     backlog: Backlog,
-    problems: DataFrame,
+    problems: Sequence[Rows],
     has_clients: bool,
     settings: StatusConfig,
     owners: Owners = NO_OWNERS,
 ) -> None:
-    """Writes the findings of a batch from its problems. `has_clients`: whether clients have reported anything."""
+    """Writes the findings of a batch from its problems, which are rows of PROBLEMS.
+
+    `has_clients`: whether clients have reported anything.
+    """
     ids = [s.snapshot_id for s in backlog.batch]
     of_batch = of_snapshots(cluster, ids)
-    found = lake.computed_few_or_many(problems, with_words, WORDED)
+    found = _worded(lake, problems)
     earlier = as_known(_earlier(lake, cluster, min(ids)))
     kinds = found.distinct("kind") | {row["kind"] for row in earlier}
     if not kinds:
@@ -99,6 +82,15 @@ def keep_findings(
     rows = findings(history.grouped(["finding_id"], findings_seen, SO_FAR).collected(), past)
     if rows:
         lake.merge(FINDINGS, [_owned(row, owners) for row in rows], cluster, IF_NOT_OLDER)
+
+
+def _worded(lake: Lake, problems: Sequence[Rows]) -> Rows:
+    """The problems with their words. Those that Spark finds are one query."""
+    by_spark = [rows.rows for rows in problems if isinstance(rows.rows, DataFrame)]
+    found = [rows for rows in problems if not isinstance(rows.rows, DataFrame)]
+    if by_spark:
+        found.append(lake.few_or_many(reduce(DataFrame.unionByName, by_spark)))
+    return lake.computed_once(Rows.all_of(found, PROBLEMS).mapped(with_words, WORDED))
 
 
 def _shared_before(

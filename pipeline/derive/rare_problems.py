@@ -5,7 +5,8 @@ One query finds out which of them a batch may have, so that the plan of most bat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -14,19 +15,22 @@ from pipeline.analytics.findings.assignments import STABLE_MS, assignment_proble
 from pipeline.analytics.findings.clocks import AHEAD_MS, FIRST_SECOND, clock_ahead, clock_behind
 from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.rebalances import restless_groups
-from pipeline.analytics.findings.replicas import leaderless, seen_before, under_replicated
+from pipeline.analytics.findings.replicas import seen_before, under_replicated
 from pipeline.analytics.findings.skipped import skipped
-from pipeline.analytics.findings.unreadable import unreadable
+from pipeline.analytics.findings.unreadable import HAS_ERROR, IS_UNREAD_GROUP, PARTS, find_unreadable
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import DAY_MS, utc_date
+from pipeline.common.rows import Rows
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
+    COMMITTED_OFFSETS,
     FINDINGS,
     GROUP_CHANGES,
     GROUP_MEMBERS,
     GROUP_STATUS,
+    LAG,
     PARTITION_STATUS,
     SNAPSHOTS,
     WATERMARKS,
@@ -57,6 +61,10 @@ _MAY_BE = """
         AND commit_since >= snapshot_at - INTERVAL '1 minute' LIMIT 1
     ) UNION ALL SELECT 'skipped' AS kind FROM (
         SELECT group_id FROM {{findings}} WHERE {of_cluster} AND kind = 'skipped' AND resolved_at IS NULL LIMIT 1
+    ) UNION ALL SELECT 'unreadable' AS kind FROM (
+        SELECT group_id FROM {{lag}} WHERE {batch} AND {has_error} LIMIT 1
+    ) UNION ALL SELECT 'unreadable' AS kind FROM (
+        SELECT group_id FROM {{committed_offsets}} WHERE {batch} AND {is_unread_group} LIMIT 1
     )
 """
 """Which problems a batch may have. Whether it has them, the analytics decide.
@@ -67,47 +75,57 @@ A snapshot is not read before its instant, so a timestamp that is not ahead of t
 """
 
 
-def rare_problems(
-    lake: Lake,
-    cluster: str,
-    backlog: Backlog,
-    lag: DataFrame,
-    groups: DataFrame,
-    watermarks: DataFrame,
-    errors: DataFrame,
-) -> list[DataFrame]:
-    """The problems in a batch whose other tables are written: DataFrames with the columns of `problem`.
-
-    `errors` are the `repeated_errors` of the batch.
-    """
+def rare_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: Rows) -> list[Rows]:
+    """The problems in a batch whose other tables are written: rows of PROBLEMS. `watermarks` are those of the batch."""
     ids = [s.snapshot_id for s in backlog.batch]
     may_be = _may_be(lake, cluster, ids)
+    found = [_unreadable(lake, cluster, backlog)] if "unreadable" in may_be and backlog.previous else []
+    return [*found, *map(Rows, _by_spark(lake, cluster, backlog, watermarks, may_be))]
+
+
+def _unreadable(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
+    """What cannot be read in the batch, nor in the snapshot before."""
+    ids = {s.snapshot_id for s in backlog.batch}
+    where = of_snapshots(cluster, sorted({*ids, *backlog.previous.values()}))
+    of_batch = of_snapshots(cluster, sorted(ids))
     # Errors are also in complete snapshots: a topic that Kafka leaves out has none of its own.
-    found = [unreadable(errors, leaderless(watermarks))]
+    parts = {
+        "lag": lake.read_few_or_many(LAG, f"{where} AND {HAS_ERROR}", *PARTS["lag"].names),
+        "commits": lake.read_few_or_many(COMMITTED_OFFSETS, f"{where} AND {IS_UNREAD_GROUP}", *PARTS["commits"].names),
+        "watermarks": lake.read_few_or_many(WATERMARKS, f"{of_batch} AND leader IS NULL", *PARTS["watermarks"].names),
+    }
+    return find_unreadable(parts, backlog.previous, backlog.buckets)
+
+
+def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Collection[str]) -> Iterator[DataFrame]:
+    """The others that there may be. `ends` are the watermarks of the batch."""
+    ids = [s.snapshot_id for s in backlog.batch]
     if "restless" in may_be:
         changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, READ_MS))
-        found.append(restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids))
+        yield restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids)
     judged = settled_snapshots(backlog)
+    of_batch = partial(lake.read_snapshots, cluster=cluster, snapshot_ids=ids)
     if "shared" in may_be and judged:
         changes = lake.read_where(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
         members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
-        found.append(assignment_problems(members, groups, lag, watermarks, changes))
+        watermarks = ends.frame(lake.spark, WATERMARKS.schema)
+        yield assignment_problems(members, of_batch(GROUP_STATUS), of_batch(LAG), watermarks, changes)
     if "skipped" in may_be:
-        found.append(skipped(lake.read_snapshots(PARTITION_STATUS, cluster, ids), groups))
+        yield skipped(of_batch(PARTITION_STATUS), of_batch(GROUP_STATUS))
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
     if "replicas" in may_be and backlog.previous:
         earlier = {*before.values(), *backlog.previous.values()} - {*ids}
         older = lake.read_snapshots(WATERMARKS, cluster, sorted(earlier))
-        found.append(under_replicated(watermarks.unionByName(older), lag, before, backlog.previous))
+        watermarks = ends.frame(lake.spark, WATERMARKS.schema).unionByName(older)
+        yield under_replicated(watermarks, of_batch(LAG), before, backlog.previous)
     if "clocks" in may_be:
-        found.append(clock_ahead(watermarks))
+        yield clock_ahead(ends.frame(lake.spark, WATERMARKS.schema))
     if "seconds" in may_be:
-        found.append(clock_behind(watermarks))
+        yield clock_behind(ends.frame(lake.spark, WATERMARKS.schema))
     if "ledger" in may_be:
         ledger = lake.read_where(SNAPSHOTS, since(cluster, ids, missing_snapshots.WINDOW_MS))
-        found.append(missing_snapshots.snapshots_missing(ledger, ids))
-    return found
+        yield missing_snapshots.snapshots_missing(ledger, ids)
 
 
 def settled_snapshots(backlog: Backlog) -> list[int]:
@@ -132,8 +150,11 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
         last_second=max(ids) // 1_000 + DAY_MS,
         ledger=since(cluster, ids, missing_snapshots.WINDOW_MS),
         of_cluster=of_cluster(cluster),
+        has_error=HAS_ERROR,
+        is_unread_group=IS_UNREAD_GROUP,
     )
-    rows = lake.query(statement, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS, FINDINGS)
+    tables = (GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS, FINDINGS, LAG, COMMITTED_OFFSETS)
+    rows = lake.query(statement, *tables)
     return {row["kind"] for row in rows}
 
 

@@ -9,6 +9,7 @@ from pipeline.analytics.findings.budget_burn import budget_burn
 from pipeline.analytics.slo.budgets import SHORT_MS, Timeline, budgets
 from pipeline.analytics.slo.objectives import objectives_met
 from pipeline.common.epoch import utc_date
+from pipeline.common.rows import Rows
 from pipeline.config.slo import SloConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.batch import Batch
@@ -32,7 +33,7 @@ def keep_slo(batch: Batch, _: Readers) -> None:
     rows = budgets(met, known, slos, timeline)
     most = len(slos) * sum(s.groups for s in backlog.batch)
     lake.replace(SLO, rows, batch.where, most)
-    batch.problems.append(budget_burn(batch.frame(SLO)))
+    batch.problems.append(Rows(budget_burn(batch.frame(SLO))))
 
 
 def continued_rows(cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig]) -> str:

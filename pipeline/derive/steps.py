@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from functools import reduce
 from time import monotonic
 from typing import NamedTuple
-
-from pyspark.sql import DataFrame
 
 from pipeline.derive.batch import Batch
 from pipeline.derive.clients import keep_clients
@@ -58,8 +55,8 @@ class Step(NamedTuple):
 
 def _keep_findings(batch: Batch, readers: Readers) -> None:
     lake, cluster, backlog, settings = batch.lake, batch.cluster, batch.backlog, batch.settings
-    found = problems_of_groups(lake, cluster, backlog, batch.frame(WATERMARKS), readers.suspects, settings.status)
-    problems = reduce(DataFrame.unionByName, batch.problems, found)
+    found = problems_of_groups(lake, cluster, backlog, batch.watermarks, readers.suspects, settings.status)
+    problems = [*found, *batch.problems]
     keep_findings(lake, cluster, backlog, problems, backlog.has_positions, settings.status, settings.owners)
 
 

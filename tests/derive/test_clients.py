@@ -85,7 +85,7 @@ def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
     backlog = Backlog(snapshots, before, Index(lake, cluster, (), None), has_more=False)
     one = batch_of(lake, cluster, backlog)
     keep_clients(one, NO_READERS)
-    keep_findings(lake, cluster, backlog, one.problems[0], True, StatusConfig())
+    keep_findings(lake, cluster, backlog, one.problems, True, StatusConfig())
 
 
 def snapshot(minute: int) -> Snapshot:

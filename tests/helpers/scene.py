@@ -4,16 +4,13 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from pipeline.analytics.findings.group_problems import group_problems
-from pipeline.analytics.findings.rates import with_rates
-from pipeline.analytics.findings.suspects import SUSPECTS, find_suspects
+from pipeline.analytics.findings.group_problems import OF_GROUPS, find_group_problems
+from pipeline.analytics.findings.suspects import find_suspects
 from pipeline.common.rows import Rows
 from pipeline.config.status import StatusConfig
-from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
-from tests.helpers.rows import frame
-from tests.helpers.worded import worded
+from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS, Table
+from tests.helpers.rows import few_rows
+from tests.helpers.worded import worded_rows
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -61,8 +58,8 @@ class Scene:
         self.add(reader, status, **{**end, "consumer_age_ms": 2 * HOUR_MS, **more})
 
 
-def groups_of(spark: SparkSession, scene: Scene) -> DataFrame:
-    """The groups now, with their rates since ten minutes ago."""
+def groups_of(scene: Scene) -> Rows:
+    """The groups now and ten minutes ago."""
     names = {reader[0] for reader in scene.lag}
     sizes = [(NOW_MS, group, sum(reader[0] == group for reader in scene.lag)) for group in sorted(names)]
     sums = "snapshot_id group_id partitions log_ends commits ends_at captured_at"
@@ -75,18 +72,18 @@ def groups_of(spark: SparkSession, scene: Scene) -> DataFrame:
         )
         for size in sizes
     )
-    groups = frame(spark, GROUP_STATUS, f"{sums} consumer_lag group_type {' '.join(of_members)}", *now)
-    then = [(THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN) for _, group, partitions in sizes]
-    return with_rates(groups, frame(spark, GROUP_STATUS, sums, *then), {NOW_MS: THEN_MS})
+    then = ((THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN, *(None,) * 4) for _, group, partitions in sizes)
+    names = f"{sums} consumer_lag group_type {' '.join(of_members)}"
+    return few_rows(GROUP_STATUS, names, *now, *then).chosen(OF_GROUPS)
 
 
-def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
-    """The problems by kind, group and topic."""
+def suspects_of(scene: Scene) -> Rows:
+    """The readers that may have a problem."""
 
-    def rows(table: Any, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Any:
+    def rows(table: Table, values: dict[Reader, dict[str, Any]], at_ms: int = NOW_MS) -> Rows:
         names = sorted({name for row in values.values() for name in row})
         found = [(at_ms, *reader, *(row.get(name) for name in names)) for reader, row in values.items()]
-        return frame(spark, table, " ".join([READER, *names]), *found)
+        return few_rows(table, " ".join([READER, *names]), *found)
 
     known = {(topic, partition) for _, topic, partition in scene.lag if topic is not None}
     unknown = (None,) * len(TRANSACTION.split())
@@ -103,16 +100,21 @@ def problems(spark: SparkSession, scene: Scene) -> dict[tuple[str, str | None, s
     parts = {
         "lag": rows(LAG, scene.lag),
         "statuses": rows(PARTITION_STATUS, scene.status),
-        "watermarks": frame(spark, WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
+        "watermarks": few_rows(WATERMARKS, f"snapshot_id topic partition {settings} {TRANSACTION}", *logs),
         "earlier": rows(LAG, scene.then, THEN_MS),
     }
-    few = {name: Rows(of.toArrow()) for name, of in parts.items()}
-    suspects = find_suspects(few, {NOW_MS: THEN_MS}, StatusConfig()).frame(spark, SUSPECTS)
-    found = group_problems(suspects, groups_of(spark, scene), StatusConfig())
-    texts = worded(found).collect()
-    assert {(r.cluster, r.snapshot_id, r.client_id, r.instance) for r in texts} <= {("east", NOW_MS, None, None)}
-    assert len({(r.kind, r.group_id, r.topic) for r in texts}) == len(texts)
-    return {(r.kind, r.group_id, r.topic): r.asDict() | {"evidence": json.loads(r.evidence)} for r in texts}
+    return find_suspects(parts, {NOW_MS: THEN_MS}, StatusConfig())
+
+
+def problems(scene: Scene) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
+    """The problems by kind, group and topic."""
+    found = find_group_problems(suspects_of(scene), groups_of(scene), {NOW_MS: THEN_MS}, StatusConfig())
+    texts = worded_rows(found.collected_table())
+    whose = {(row["cluster"], row["snapshot_id"], row["client_id"], row["instance"]) for row in texts}
+    assert whose <= {("east", NOW_MS, None, None)}
+    by_key = {(row["kind"], row["group_id"], row["topic"]): row for row in texts}
+    assert len(by_key) == len(texts)
+    return {key: row | {"evidence": json.loads(row["evidence"])} for key, row in by_key.items()}
 
 
 def moved(start: int, commit: int, **more: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.problem import WORDED
@@ -16,6 +17,12 @@ def worded(problems: DataFrame) -> DataFrame:
     """The rows of `problem` as `finding_history` gets them."""
     found = with_words(problems.toArrow())
     return problems.sparkSession.createDataFrame(found if found.num_rows else [], WORDED)
+
+
+def worded_rows(problems: pa.Table) -> list[dict[str, Any]]:
+    """The same from rows of PROBLEMS, without Spark."""
+    found: list[dict[str, Any]] = with_words(problems).to_pylist()
+    return found
 
 
 def words(kind: str, **facts: Any) -> Words:

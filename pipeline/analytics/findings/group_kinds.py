@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS
 from pipeline.analytics.status.rules import FALLING_BEHIND, OK, WAITS
 from pipeline.config.status import StatusConfig
@@ -19,7 +16,7 @@ Holds = Callable[[StatusConfig], str]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of problem: for which readers it `holds`, and the expression of its magnitude, with columns of `_sums`."""
+    """A kind of problem: for which readers it `holds`, and its magnitude from the sums of `group_problems`, as SQL."""
 
     holds: Holds
     severity: str
@@ -72,19 +69,19 @@ KINDS: dict[str, Kind] = {
     "data_loss_ahead": Kind(_is_near("deleted_in_ms"), "critical", "-deleted_in_ms"),
     "commits_expire": Kind(_is_near("expires_in_ms"), "warning", "-expires_in_ms"),
     "open_transaction": Kind(_waits(for_transaction=True), "warning", "consumer_lag"),
-    "recreated_topic": Kind(_is_elsewhere, "warning", "cardinality(groups)"),
-    "truncated_log": Kind(_offset_is("truncated", "beyond_end"), "critical", "cardinality(groups)"),
+    "recreated_topic": Kind(_is_elsewhere, "warning", "len(groups)"),
+    "truncated_log": Kind(_offset_is("truncated", "beyond_end"), "critical", "len(groups)"),
 }
 
 
-def severity() -> Column:
-    """The severity of each kind."""
-    return F.expr(_case({name: f"'{kind.severity}'" for name, kind in KINDS.items()}))
+def severity_sql() -> str:
+    """The severity of each kind, as SQL text for DuckDB."""
+    return _case({name: f"'{kind.severity}'" for name, kind in KINDS.items()})
 
 
-def magnitude() -> Column:
+def magnitude_sql() -> str:
     """How bad a problem is, compared with others of its kind."""
-    return F.expr(_case({name: f"CAST({kind.magnitude} AS DOUBLE)" for name, kind in KINDS.items()}))
+    return _case({name: f"CAST({kind.magnitude} AS DOUBLE)" for name, kind in KINDS.items()})
 
 
 def _case(values: dict[str, str]) -> str:

@@ -7,21 +7,33 @@ What groups share because it began at about the same time is decided later, when
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Mapping
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
 from pipeline.analytics.findings.data_loss import TRANSACTION
-from pipeline.analytics.findings.group_kinds import magnitude, severity
-from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.keys import SNAPSHOT
+from pipeline.analytics.findings.group_kinds import magnitude_sql, severity_sql
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
+from pipeline.analytics.findings.rates import COMPARED, with_rates
+from pipeline.analytics.findings.suspects import SUSPECTS
+from pipeline.analytics.keys import GROUP_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag
-from pipeline.analytics.series import read_ms
+from pipeline.analytics.series import read_ms_sql
 from pipeline.analytics.status.rules import STATUSES
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql
+from pipeline.common.buckets import Bucket
 from pipeline.common.finding_kinds import SHARED
+from pipeline.common.rows import Rows, bucketed
 from pipeline.config.status import StatusConfig
+from pipeline.tables import GROUP_STATUS
+from pipeline.tables.columns import STRING
 
-_MEMBERS = ("has_members", "members_seen_at", "commit_since")
+OF_GROUPS = GROUP_STATUS.some((*GROUP_AT, "consumer_lag", "group_type", "members_seen_at", "commit_since", *COMPARED))
+"""The columns of GROUP_STATUS that problems need."""
+_PARTS = {"suspects": SUSPECTS, "groups": StructType([*OF_GROUPS, StructField("subject", STRING)])}
 _FACTS = (
     "status",
     "reason",
@@ -52,94 +64,120 @@ _FACTS = (
 """What the words say about a problem, with the names of its topics and groups."""
 
 
-def group_problems(suspects: DataFrame, groups: DataFrame, settings: StatusConfig) -> DataFrame:
-    """All such problems, from rows of SUSPECTS. `groups` are those of GROUP_STATUS of their snapshots, `with_rates`."""
-    whole = groups.select(
-        *SNAPSHOT,
-        F.col("group_id").alias("of_group"),
-        F.col("partitions").alias("of_partitions"),
-        F.col("consumer_lag").alias("group_lag"),
-        "group_type",
-        F.greatest(F.unix_millis("members_seen_at"), F.unix_millis("commit_since")).alias("active_ms"),
-        "written_per_s",
-        "committed_per_s",
-    )
-    summed = suspects.groupBy(*SNAPSHOT, "kind", "of_group", "of_topic").agg(*_sums())
-    joined = summed.join(F.broadcast(whole), [*SNAPSHOT, "of_group"], how="left").withColumn(
-        "expires_in_ms", F.expr(group_expires_in_ms(settings.data_loss_within_ms))
-    )
-    return _described(joined.where((F.col("kind") != "commits_expire") | F.col("expires_in_ms").isNotNull()))
+def find_group_problems(
+    suspects: Rows,
+    groups: Rows,
+    before: Mapping[int, int],
+    settings: StatusConfig,
+    buckets: int | None = None,
+) -> Rows:
+    """The rows of PROBLEMS from rows of SUSPECTS and of GROUP_STATUS; see `group_problems`."""
+    parts = {"suspects": suspects, "groups": groups.mapped(_with_subject, _PARTS["groups"])}
+    compute = partial(group_problems, before=dict(before), settings=settings)
+    return bucketed(parts, _PARTS, ["subject"], compute, PROBLEMS, buckets)
 
 
-def _sums() -> list[Column]:
-    """What all partitions of a problem show together."""
-    unread = F.coalesce("consumer_lag", F.lit(-1))
-    readable = F.col("high_watermark") - F.col("log_start_offset")
-    existing = F.when(F.col("consumer_lag").isNotNull(), F.least(F.expr(counted_lag("consumer_lag")), readable))
-    rank = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
-    place = F.struct("topic", "partition", F.unix_millis("since").alias("since_ms"))
-    return [
-        F.count(F.lit(1)).alias("rows"),
-        F.sort_array(F.collect_set("topic")).alias("topics"),
-        F.sort_array(F.collect_set("partition")).alias("partitions"),
-        F.sort_array(F.collect_set("group_id")).alias("groups"),
-        F.min_by("status", rank).alias("status"),
-        F.max_by("reason", F.struct(unread, F.xxhash64("group_id", "topic", "partition"))).alias("reason"),
-        F.min(F.unix_millis("since")).alias("since_ms"),
-        F.max(F.unix_millis("since")).alias("latest_ms"),
-        F.max(read_ms()).alias("at_ms"),
-        F.try_sum(F.expr(counted_lag("consumer_lag"))).alias("consumer_lag"),
-        F.try_sum(F.expr(counted_lag("consumer_lag_bytes"))).alias("consumer_lag_bytes"),
-        F.try_sum("bytes_error").alias("bytes_error"),
-        F.try_sum(existing).alias("existing"),
-        F.max("consumer_age_ms").alias("consumer_age_ms"),
-        F.try_sum(F.expr(DELETED_UNREAD_OFFSETS)).alias("deleted"),
-        F.count_if(_was_cut_off()).alias("commits_cut_off"),
-        F.try_sum(readable).alias("readable"),
-        F.min("deleted_in_ms").alias("deleted_in_ms"),
-        F.min("expires_in_ms").alias("expires_in_ms"),
-        F.min("offsets_retention_ms").alias("offsets_retention_ms"),
-        F.max(F.unix_millis("members_seen_at")).alias("members_seen_ms"),
-        F.collect_list(F.when(F.col("kind").isin(*SHARED), place)).alias("places"),
-        _worst(unread).alias("worst"),
-    ]
+def _with_subject(groups: pa.Table) -> pa.Table:
+    return groups.append_column("subject", groups["group_id"])
 
 
-def _was_cut_off() -> Column:
-    """Whether the log is known to have been cut off below a commit that was within it.
+def group_problems(bucket: Bucket, before: Mapping[int, int], settings: StatusConfig) -> pa.Table:
+    """The rows of PROBLEMS of some groups and topics, from all of their rows of SUSPECTS (`suspects`).
 
-    An earlier snapshot has seen the commit within the log if the reader got its status after the commit. A commit that
-    was beyond the end when it was first seen may have been wrong from the beginning.
+    `groups` are the rows of GROUP_STATUS of the same snapshots, and of those with which `before` compares them. A sum
+    that exceeds a bigint is NULL. Of readers that are alike, the first one by topic, partition and group is shown.
     """
-    was_within = F.coalesce(F.col("since") > F.col("commit_since"), F.lit(False))
-    return F.col("offset_status").eqNullSafe("truncated") | was_within
+    expires_in_ms = group_expires_in_ms(settings.data_loss_within_ms)
+    groups = with_rates(bucket["groups"], before)
+    with arrow_queries({"suspects": bucket["suspects"], "groups": groups}) as queries:
+        rows = queries.rows(f"""
+            WITH summed AS ({_SUMMED}), whole AS ({_WHOLE}),
+            timed AS (
+                SELECT * REPLACE ({expires_in_ms} AS expires_in_ms)
+                FROM summed LEFT JOIN whole USING ({names_sql(SNAPSHOT)}, of_group)
+            )
+            SELECT {columns_sql(_DESCRIBED)} FROM timed
+            WHERE kind <> 'commits_expire' OR expires_in_ms IS NOT NULL
+        """)
+    return problem_rows(rows)
 
 
-def _worst(unread: Column) -> Column:
-    """The partition that is lost first, or else the one with the most lag; the hash decides between equal ones."""
-    first_lost = F.coalesce(F.col("deleted_in_ms"), F.lit(2**62))
-    names = ("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host")
-    of = F.struct(*names, *TRANSACTION)
-    return F.max_by(of, F.struct(-first_lost, unread, F.xxhash64("topic", "partition")))
+def _columns(*names: str) -> dict[str, str]:
+    return {name: f'"{name}"' for name in names}
 
 
-def _described(rows: DataFrame) -> DataFrame:
-    topic = F.when(F.size("topics") == 1, F.col("topics")[0])
-    facts = (
-        *_FACTS,
-        some("topics"),
-        some("groups"),
-        F.size("groups").alias("groups_affected"),
-        F.size("partitions").alias("partition_numbers"),
-    )
-    return problem(
-        rows,
-        kind=F.col("kind"),
-        group=F.col("of_group"),
-        topic=topic,
-        partitions=F.when(topic.isNotNull(), F.col("partitions")),
-        severity=severity(),
-        magnitude=magnitude(),
-        places=F.when(F.col("kind").isin(*SHARED), F.to_json("places")),
-        facts=facts,
-    )
+def _sum_if_fits(value: str) -> str:
+    return f"TRY_CAST(sum({value}) AS bigint)"
+
+
+_WHOLE = f"""
+    SELECT {names_sql(SNAPSHOT)}, group_id AS of_group, partitions AS of_partitions, consumer_lag AS group_lag,
+        group_type, greatest({epoch_ms_sql("members_seen_at")}, {epoch_ms_sql("commit_since")}) AS active_ms,
+        written_per_s, committed_per_s
+    FROM groups
+"""
+"""What is known of a whole group. With `active_ms`, its commits expire: see `group_expires_in_ms`."""
+_UNREAD = "coalesce(consumer_lag, -1)"
+_READABLE = "high_watermark - log_start_offset"
+_EXISTING = f"CASE WHEN consumer_lag IS NOT NULL THEN least({counted_lag('consumer_lag')}, {_READABLE}) END"
+# An earlier snapshot has seen the commit within the log if the reader got its status after the commit. A commit that
+# was beyond the end when it was first seen may have been wrong from the beginning.
+_WAS_WITHIN = "coalesce(since > commit_since, false)"
+_WAS_CUT_OFF = f"offset_status IS NOT DISTINCT FROM 'truncated' OR {_WAS_WITHIN}"
+"""Whether the log is known to have been cut off below a commit that was within it."""
+_MOST_UNREAD = {
+    # HUGEINT, because the least bigint has no opposite.
+    "less_unread": f"-{_UNREAD}::HUGEINT",
+    **_columns("topic", "partition", "group_id"),
+}
+_LOST_FIRST = {"first_lost": f"coalesce(deleted_in_ms, {2**62})", **_MOST_UNREAD}
+_WORST = _columns("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host", *TRANSACTION)
+_PLACE = {"topic": "topic", "partition": '"partition"', "since_ms": epoch_ms_sql("since")}
+_SUMS = {
+    "rows": "count(*)",
+    "topics": distinct_sql("topic"),
+    "partitions": distinct_sql("partition"),
+    "groups": distinct_sql("group_id"),
+    "status": f"arg_min(status, list_position({[*STATUSES]}, status))",
+    # In a struct, because arg_min passes over NULL.
+    "reason": f"arg_min({struct_sql({'reason': 'reason'})}, {struct_sql(_MOST_UNREAD)})['reason']",
+    "since_ms": f"min({epoch_ms_sql('since')})",
+    "latest_ms": f"max({epoch_ms_sql('since')})",
+    "at_ms": f"max({read_ms_sql()})",
+    "consumer_lag": _sum_if_fits(counted_lag("consumer_lag")),
+    "consumer_lag_bytes": _sum_if_fits(counted_lag("consumer_lag_bytes")),
+    "bytes_error": _sum_if_fits("bytes_error"),
+    "existing": _sum_if_fits(_EXISTING),
+    "consumer_age_ms": "max(consumer_age_ms)",
+    "deleted": _sum_if_fits(DELETED_UNREAD_OFFSETS),
+    "commits_cut_off": f"count(*) FILTER ({_WAS_CUT_OFF})",
+    "readable": _sum_if_fits(_READABLE),
+    "deleted_in_ms": "min(deleted_in_ms)",
+    "expires_in_ms": "min(expires_in_ms)",
+    "offsets_retention_ms": "min(offsets_retention_ms)",
+    "members_seen_ms": f"max({epoch_ms_sql('members_seen_at')})",
+    "places": f'list({struct_sql(_PLACE)} ORDER BY topic, "partition") FILTER (kind IN {(*SHARED,)})',
+    # The partition that is lost first, or else the one with the most lag.
+    "worst": f"arg_min({struct_sql(_WORST)}, {struct_sql(_LOST_FIRST)})",
+}
+"""What all partitions of a problem show together."""
+_OF_PROBLEM = f"{names_sql(SNAPSHOT)}, kind, of_group, of_topic"
+_SUMMED = f"SELECT {_OF_PROBLEM}, {columns_sql(_SUMS)} FROM suspects GROUP BY {_OF_PROBLEM}"
+_NAMES = {
+    "topics": some_sql("topics"),
+    "groups": some_sql("groups"),
+    "groups_affected": "len(groups)",
+    "partition_numbers": "len(partitions)",
+}
+_DESCRIBED = {
+    "snapshot_id": "snapshot_id",
+    "kind": "kind",
+    "cluster": "cluster",
+    "group_id": "of_group",
+    "topic": "CASE WHEN len(topics) = 1 THEN topics[1] END",
+    "partitions": "CASE WHEN len(topics) = 1 THEN partitions END",
+    "severity": severity_sql(),
+    "magnitude": magnitude_sql(),
+    "places": "places",
+    "facts": struct_sql(_columns(*_FACTS) | _NAMES),
+}

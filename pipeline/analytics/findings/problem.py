@@ -10,13 +10,17 @@ has the problem: topic, partition, and since_ms, from when on the status lasts t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from pipeline.analytics.findings.words.parts import LISTED
+from pipeline.common.rows import Rows
 from pipeline.tables import FINDING_HISTORY
 from pipeline.tables.columns import INT, STRING
 
@@ -33,13 +37,10 @@ _COLUMNS = (
     "magnitude",
 )
 _TEXTS = ("summary", "evidence", "advice")
-WORDED = StructType(
-    [
-        *(FINDING_HISTORY.schema[name] for name in _COLUMNS),
-        StructField("places", STRING),
-        *(FINDING_HISTORY.schema[name] for name in _TEXTS),
-    ]
-)
+_WHAT = (*(FINDING_HISTORY.schema[name] for name in _COLUMNS), StructField("places", STRING))
+PROBLEMS = StructType([*_WHAT, StructField("facts", STRING)])
+"""The columns of a problem."""
+WORDED = StructType([*_WHAT, *(FINDING_HISTORY.schema[name] for name in _TEXTS)])
 """The columns of a problem with its words (`words.kinds.with_words`)."""
 
 
@@ -81,3 +82,37 @@ def problem(
 def some(names: str) -> Column:
     """The first LISTED names of an array, as a fact."""
     return F.slice(names, 1, LISTED).alias(names)
+
+
+def distinct_sql(name: str) -> str:
+    """The distinct values of a column, in order, as SQL text for DuckDB."""
+    return f'coalesce(list(DISTINCT "{name}" ORDER BY "{name}") FILTER ("{name}" IS NOT NULL), [])'
+
+
+def some_sql(names: str) -> str:
+    """The first LISTED names of a list, as SQL text for DuckDB."""
+    return f"({names})[1:{LISTED}]"
+
+
+def problem_rows(rows: pa.Table) -> pa.Table:
+    """Rows of PROBLEMS from rows whose `facts` are a struct, and whose `places` are a list of structs.
+
+    A column that the rows lack is NULL.
+    """
+    for name in ("places", "facts"):
+        if name in rows.column_names:
+            texts = pa.array(map(_json, rows[name].to_pylist()), pa.string())
+            rows = rows.set_column(rows.column_names.index(name), name, texts)
+    return Rows(rows).chosen(PROBLEMS).collected_table()
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(_without_nulls(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    if isinstance(value, list):
+        return [_without_nulls(part) for part in value]
+    return value

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from pipeline.analytics.keys import GROUP
-from pipeline.analytics.series import by_snapshot
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql
 
-_STATE = ("partitions", "log_ends", "commits", "ends_at", "captured_at")
-
-
-def compared_with(before: Mapping[int, int]) -> Column:
-    """The snapshot that each row's snapshot is compared with: `before` maps one to the other. NULL if there is none."""
-    return by_snapshot(before)
+COMPARED = ("partitions", "log_ends", "commits", "ends_at", "captured_at")
+"""The columns of GROUP_STATUS that rates come from."""
+_BEFORE = pa.schema({"snapshot_id": pa.int64(), "then_id": pa.int64()})
 
 
-def with_rates(groups: DataFrame, earlier: DataFrame, before: Mapping[int, int]) -> DataFrame:
+def with_rates(groups: pa.Table, before: Mapping[int, int]) -> pa.Table:
     """Adds written_per_s and committed_per_s to rows of GROUP_STATUS: offsets a second since an earlier snapshot.
 
-    `earlier` are rows of GROUP_STATUS, `before` as for `compared_with`. A rate is NULL if the group reads other
-    partitions than then, if a sum is not known, or if the value went back: a reset says nothing about the speed.
+    `before` maps a snapshot to the one with which it is compared, which must be among the rows. A rate is NULL if there
+    is none, if the group reads other partitions than then, if a sum is not known, or if the value went back: a reset
+    says nothing about the speed.
     """
-    then = earlier.select(*GROUP, F.col("snapshot_id").alias("then_id"), F.struct(*_STATE).alias("then"))
-    return (
-        groups.withColumn("then_id", compared_with(before))
-        .join(then, [*GROUP, "then_id"], how="left")
-        .withColumns(
-            {
-                "written_per_s": _per_s("log_ends", "ends_at"),
-                "committed_per_s": _per_s("commits", "captured_at"),
-            }
-        )
-        .drop("then_id", "then")
+    compared = pa.Table.from_pydict({"snapshot_id": [*before], "then_id": [*before.values()]}, _BEFORE)
+    with arrow_queries({"groups": groups, "before": compared}) as queries:
+        return queries.rows(_RATED)
+
+
+def _per_s(value: str, read_at: str) -> str:
+    # As a double, because a sum times 1,000 may exceed a bigint.
+    moved = f"({value}::DOUBLE - past['{value}'])"
+    read_then = f"past['{read_at}']"
+    passed_ms = f"({epoch_ms_sql(read_at)} - {epoch_ms_sql(read_then)})"
+    is_alike = f"partitions = past['partitions'] AND {passed_ms} > 0 AND {moved} >= 0"
+    return f"CASE WHEN {is_alike} THEN {moved} * 1000 / {passed_ms} END"
+
+
+_RATES = {"written_per_s": _per_s("log_ends", "ends_at"), "committed_per_s": _per_s("commits", "captured_at")}
+_RATED = f"""
+    WITH states AS (
+        SELECT {names_sql(GROUP)}, snapshot_id AS then_id, {struct_sql({name: name for name in COMPARED})} AS past
+        FROM groups
     )
-
-
-def _per_s(value: str, read_at: str) -> Column:
-    then = F.col("then")
-    moved = F.col(value).cast("double") - then[value]  # a sum times 1,000 may exceed a bigint
-    passed_ms = F.unix_millis(read_at) - F.unix_millis(then[read_at])
-    is_alike = (F.col("partitions") == then["partitions"]) & (passed_ms > 0) & (moved >= 0)
-    return F.when(is_alike, moved * 1000 / passed_ms)
+    SELECT groups.*, {columns_sql(_RATES)}
+    FROM groups LEFT JOIN before USING (snapshot_id) LEFT JOIN states USING ({names_sql(GROUP)}, then_id)
+"""

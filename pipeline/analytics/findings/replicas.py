@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.findings.rates import compared_with
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, SNAPSHOT
+from pipeline.analytics.series import by_snapshot
 from pipeline.common.epoch import MINUTE_MS
 
 LASTS_MS = 5 * MINUTE_MS
@@ -61,14 +61,8 @@ def under_replicated(
 def _lasting(missing: DataFrame, earlier: Mapping[int, int]) -> DataFrame:
     """The replicas that are also missing in the snapshot that `earlier` maps theirs to."""
     then = missing.select(*PARTITION, "broker", F.col("snapshot_id").alias("then_id"))
-    now = missing.withColumn("then_id", compared_with(earlier))
+    now = missing.withColumn("then_id", by_snapshot(earlier))
     return now.join(then, [*PARTITION, "broker", "then_id"], how="left_semi").drop("then_id")
-
-
-def leaderless(watermarks: DataFrame) -> DataFrame:
-    """The snapshot and place of partitions without a leader."""
-    is_leaderless = F.col("leader").isNull() & (F.size("replicas") > 0)
-    return watermarks.where(is_leaderless).select(*PARTITION_AT)
 
 
 def _missing() -> Column:

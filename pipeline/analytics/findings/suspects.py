@@ -57,9 +57,13 @@ SUSPECTS = StructType(
         StructField("kind", STRING),
         StructField("of_group", STRING),
         StructField("of_topic", STRING),
+        StructField("subject", STRING),
     ]
 )
-"""A reader with a kind of problem. The problem is that of a group (`of_group`), or of a topic if that is its cause."""
+"""A reader with a kind of problem. The problem is that of a group (`of_group`), or of a topic if that is its cause.
+
+`subject` is the name of either.
+"""
 _BEFORE = pa.schema({"snapshot_id": pa.int64(), "then_id": pa.int64()})
 
 
@@ -92,7 +96,7 @@ def suspects_in_bucket(bucket: Bucket, before: Mapping[int, int], settings: Stat
             of_kinds AS (SELECT *, unnest([{kinds}]) AS kind FROM timed)
             SELECT {names} FROM (
                 SELECT *, CASE WHEN NOT {is_of_topic} THEN group_id END AS of_group,
-                    CASE WHEN {is_of_topic} THEN topic END AS of_topic
+                    CASE WHEN {is_of_topic} THEN topic END AS of_topic, coalesce(of_group, of_topic) AS subject
                 FROM of_kinds WHERE kind IS NOT NULL
             )
         """)

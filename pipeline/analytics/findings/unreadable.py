@@ -3,68 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import and_
+from functools import partial
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.findings.rates import compared_with
-from pipeline.analytics.keys import PARTITION_AT, READER, READER_AT, SNAPSHOT
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
+from pipeline.analytics.keys import PARTITION_AT, READER, READER_AT, SNAPSHOT, TOPIC_PARTITION
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import COMMITTED_OFFSETS, LAG, WATERMARKS
+
+HAS_ERROR = "error IS NOT NULL AND consumer_lag IS NULL"
+"""Whether the lag of a reader is not known because of an error, for a row of `lag`."""
+IS_UNREAD_GROUP = "error IS NOT NULL AND topic IS NULL"
+"""Whether a row of `committed_offsets` is that of a group that could not be read at all.
+
+If not even the names of groups are known, it has no group either, but the partition of __consumer_offsets.
+"""
+PARTS = {
+    "lag": LAG.some((*READER_AT, "error", "consumer_lag")),
+    "commits": COMMITTED_OFFSETS.some((*READER_AT, "error")),
+    "watermarks": WATERMARKS.some((*PARTITION_AT, "leader", "replicas")),
+}
+"""What errors are found in: rows of `lag` and `commits` for which HAS_ERROR and IS_UNREAD_GROUP hold are enough, and
+`watermarks` without a leader. Other rows do no harm."""
+_ERRORS = LAG.some((*READER_AT, "error"))
+_BEFORE = pa.schema({"snapshot_id": pa.int64(), "then_id": pa.int64()})
 
 
-def errors_of(lag: DataFrame, unread_groups: DataFrame) -> DataFrame:
-    """READER_AT and error of readers whose lag is not known because of an error.
-
-    `unread_groups` are the rows of `committed_offsets` of groups that could not be read at all. They have no topic. If
-    not even the names of the groups are known, they have no group either, but the partition of __consumer_offsets.
-    """
-    unknown = lag.where(F.col("error").isNotNull() & F.col("consumer_lag").isNull())
-    return unknown.select(*READER_AT, "error").unionByName(unread_groups.select(*READER_AT, "error"))
+def find_unreadable(parts: Mapping[str, Rows], previous: Mapping[int, int], buckets: int | None = None) -> Rows:
+    """The rows of PROBLEMS from rows of PARTS; see `repeated_errors` and `unreadable`."""
+    compute = partial(repeated_errors, previous=dict(previous))
+    errors = bucketed(parts, PARTS, TOPIC_PARTITION, compute, _ERRORS, buckets)
+    return errors.grouped(["snapshot_id"], unreadable, PROBLEMS)
 
 
-def repeated_errors(errors: DataFrame, previous: Mapping[int, int]) -> DataFrame:
-    """The errors of readers that also had one in the snapshot just before, which `previous` names.
+def repeated_errors(bucket: Bucket, previous: Mapping[int, int]) -> pa.Table:
+    """READER_AT and error of the readers that also had one in the snapshot just before, which `previous` names.
 
     A single error is usual, for example while a broker restarts. Of groups whose names are not known, not even the
-    partition of __consumer_offsets, it is not known whether they are the same.
+    partition of __consumer_offsets, it is not known whether they are the same. Errors of partitions without a leader
+    are left out: `under_replicated` has the cause, and the groups.
     """
-    errors = errors.where(F.coalesce("group_id", "topic", F.col("partition").cast("string")).isNotNull())
-    names = (*READER, "snapshot_id")
-    before = errors.select(*(F.col(name).alias(f"then_{name}") for name in names)).distinct()
-    now = errors.withColumn("previous_id", compared_with(previous))
-    same = [F.col(name).eqNullSafe(F.col(f"then_{name}")) for name in READER]
-    at_once = F.col("previous_id") == F.col("then_snapshot_id")
-    return now.join(before, reduce(and_, same, at_once), how="left_semi").drop("previous_id")
+    before = pa.Table.from_pydict({"snapshot_id": [*previous], "then_id": [*previous.values()]}, _BEFORE)
+    with arrow_queries({**bucket, "before": before}) as queries:
+        return queries.rows(_REPEATED).cast(arrow_schema(_ERRORS))
 
 
-def unreadable(errors: DataFrame, leaderless: DataFrame) -> DataFrame:
-    """One problem for each snapshot with such errors, with the columns of `problem`.
+def _is_same(left: str, right: str) -> str:
+    return " AND ".join(f'{left}."{name}" IS NOT DISTINCT FROM {right}."{name}"' for name in READER)
 
-    Errors of partitions without a leader do not count: `under_replicated` has the cause, and the groups.
-    """
-    place = F.struct("topic", "partition")
-    others = errors.join(leaderless, PARTITION_AT, how="left_anti")
-    rows = others.groupBy(*SNAPSHOT).agg(
-        F.count_distinct(F.when(F.col("topic").isNotNull(), place)).alias("partitions"),
-        F.count_if(F.col("topic").isNull()).alias("whole_groups"),
-        F.sort_array(F.collect_set("group_id")).alias("groups"),
-        F.sort_array(F.collect_set("topic")).alias("topics"),
-        F.sort_array(F.collect_set("error")).alias("errors"),
-        F.count(F.lit(1)).alias("rows"),
-    )
-    return problem(
-        rows,
-        kind=F.lit("unreadable"),
-        severity=F.lit("warning"),
-        magnitude=F.col("rows"),
-        facts=(
-            "partitions",
-            "whole_groups",
-            some("topics"),
-            some("groups"),
-            F.size("groups").alias("groups_affected"),
-            some("errors"),
-        ),
-    )
+
+_REPEATED = f"""
+    WITH errors AS (
+        SELECT {names_sql(_ERRORS.names)} FROM lag WHERE {HAS_ERROR}
+        UNION ALL SELECT {names_sql(_ERRORS.names)} FROM commits WHERE {IS_UNREAD_GROUP}
+    ),
+    named AS (SELECT * FROM errors WHERE coalesce(group_id, topic, "partition"::VARCHAR) IS NOT NULL),
+    now AS (SELECT * FROM named JOIN before USING (snapshot_id)),
+    repeated AS (
+        SELECT now.* FROM now SEMI JOIN named ON now.then_id = named.snapshot_id AND {_is_same("now", "named")}
+    ),
+    leaderless AS (SELECT * FROM watermarks WHERE leader IS NULL AND len(replicas) > 0)
+    SELECT {names_sql(_ERRORS.names)} FROM repeated ANTI JOIN leaderless USING ({names_sql(PARTITION_AT)})
+"""
+
+
+def unreadable(errors: pa.Table) -> pa.Table:
+    """The rows of PROBLEMS: one for each snapshot that has such errors. All errors of a snapshot must be there."""
+    with arrow_queries({"errors": errors}) as queries:
+        return problem_rows(queries.rows(_PROBLEMS))
+
+
+_PLACE = struct_sql({"topic": "topic", "partition": '"partition"'})
+_FACTS = {
+    "partitions": f"count(DISTINCT {_PLACE}) FILTER (topic IS NOT NULL)",
+    "whole_groups": "count(*) FILTER (topic IS NULL)",
+    "topics": some_sql(distinct_sql("topic")),
+    "groups": some_sql(distinct_sql("group_id")),
+    "groups_affected": "count(DISTINCT group_id)",
+    "errors": some_sql(distinct_sql("error")),
+}
+_COLUMNS = {"kind": "'unreadable'", "severity": "'warning'", "magnitude": "count(*)", "facts": struct_sql(_FACTS)}
+_PROBLEMS = f"SELECT {names_sql(SNAPSHOT)}, {columns_sql(_COLUMNS)} FROM errors GROUP BY {names_sql(SNAPSHOT)}"

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.helpers.scene import DAY_MS, HOUR_MS, NOW, Scene, problems
 
@@ -41,9 +40,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("known", "left"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_commits_expire_if_a_group_has_had_no_members_for_long(
-    spark: SparkSession, known: dict[str, Any], left: int | None
-) -> None:
+def test_commits_expire_if_a_group_has_had_no_members_for_long(known: dict[str, Any], left: int | None) -> None:
     scene = Scene()
     scene.offsets_retention_ms = known.get("kept", 2 * DAY_MS)
     more = {"group_type": known.get("group_type"), "unread_markers": known.get("markers")}
@@ -56,17 +53,17 @@ def test_commits_expire_if_a_group_has_had_no_members_for_long(
     scene.status[READER]["has_members"] = known.get("has_members", False)
     scene.add(("g", "t", 1), group_type=known.get("group_type"))
     scene.without_members(("g", "t", 1), seen, other)
-    found = problems(spark, scene).get(("commits_expire", "g", "t"))
+    found = problems(scene).get(("commits_expire", "g", "t"))
     assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
 
 
-def test_the_finding_says_when_and_how_to_keep_the_position(spark: SparkSession) -> None:
+def test_the_finding_says_when_and_how_to_keep_the_position() -> None:
     scene = Scene()
     for partition in (0, 1):
         reader = ("g", "t", partition)
         scene.waiting(reader, 700, reason="no_members")
         scene.without_members(reader, NOW - timedelta(hours=150))
-    found = problems(spark, scene)["commits_expire", "g", "t"]
+    found = problems(scene)["commits_expire", "g", "t"]
     assert found["severity"] == "warning"
     assert found["summary"] == (
         "Kafka may remove the group's committed offsets from 2026-02-01 06:00 UTC on, in 18 hours; the group last had "
@@ -78,21 +75,21 @@ def test_the_finding_says_when_and_how_to_keep_the_position(spark: SparkSession)
     assert found["advice"].endswith(" > g-offsets.csv")
 
 
-def test_a_hostile_name_is_no_part_of_the_command(spark: SparkSession) -> None:
+def test_a_hostile_name_is_no_part_of_the_command() -> None:
     scene = Scene()
     reader = ("g; rm -rf /", "t", 0)
     scene.waiting(reader, 1, reason="no_members")
     scene.without_members(reader, NOW - timedelta(hours=150))
-    advice = problems(spark, scene)["commits_expire", "g; rm -rf /", "t"]["advice"]
+    advice = problems(scene)["commits_expire", "g; rm -rf /", "t"]["advice"]
     assert "rm -rf" not in advice
     assert "--reset-offsets --group GROUP" in advice
     assert advice.endswith(" > GROUP-offsets.csv")
 
 
-def test_a_group_of_kafka_streams_has_no_command(spark: SparkSession) -> None:
+def test_a_group_of_kafka_streams_has_no_command() -> None:
     """kafka-consumer-groups refuses it, and kafka-streams-groups would also delete internal topics."""
     scene = Scene()
     scene.waiting(READER, 1, reason="no_members", group_type="streams")
     scene.without_members(READER, NOW - timedelta(hours=150), NOW - timedelta(hours=150))
-    advice = problems(spark, scene)["commits_expire", "g", "t"]["advice"]
+    advice = problems(scene)["commits_expire", "g", "t"]["advice"]
     assert advice.endswith("it starts where auto.offset.reset says.")

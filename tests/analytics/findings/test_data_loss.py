@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.helpers.scene import DAY_MS, HOUR_MS, Scene, moved, problems
 
@@ -28,24 +27,22 @@ AGES = [
 
 @pytest.mark.parametrize(("kept", "age", "status", "left"), AGES)
 def test_records_that_reach_the_age_of_retention_will_be_deleted(
-    spark: SparkSession, scene: Scene, kept: float, age: int | None, status: str, left: int | None
+    scene: Scene, kept: float, age: int | None, status: str, left: int | None
 ) -> None:
     scene.topics["old"] = ("delete", int(kept * HOUR_MS))
     reason, status = ("no_members", "ok") if status == "no_members" else (None, status)
     scene.waiting(
         ("g", "old", 0), 10, status=status, reason=reason, consumer_age_ms=None if age is None else age * HOUR_MS
     )
-    found = problems(spark, scene).get(("data_loss_ahead", "g", "old"))
+    found = problems(scene).get(("data_loss_ahead", "g", "old"))
     assert (found and -found["magnitude"]) == (None if left is None else left * HOUR_MS)
 
 
-def test_neither_compaction_nor_an_unlimited_retention_nor_an_arrival_time_deletes_by_age(
-    spark: SparkSession, scene: Scene
-) -> None:
+def test_neither_compaction_nor_an_unlimited_retention_nor_an_arrival_time_deletes_by_age(scene: Scene) -> None:
     scene.topics |= {"compacted": ("compact", HOUR_MS), "unlimited": ("delete", -1), "future": ("delete", HOUR_MS)}
     for topic in ("compacted", "unlimited", "future"):
         scene.waiting(("g", topic, 0), 10, consumer_age_ms=DAY_MS, time_method="arrival" if topic == "future" else None)
-    assert set(problems(spark, scene)) == {("no_progress", "g", None)}
+    assert set(problems(scene)) == {("no_progress", "g", None)}
 
 
 LOG_STARTS = [
@@ -69,7 +66,7 @@ LOG_STARTS = [
 
 @pytest.mark.parametrize(("then", "now", "left"), [case[1:] for case in LOG_STARTS], ids=[c[0] for c in LOG_STARTS])
 def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
-    spark: SparkSession, scene: Scene, then: dict[str, Any], now: dict[str, Any], left: int | None
+    scene: Scene, then: dict[str, Any], now: dict[str, Any], left: int | None
 ) -> None:
     reader = ("g", "t", 1)
     scene.add(
@@ -78,7 +75,7 @@ def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
         **{"topic_id": "A", "log_start_offset": 100, "high_watermark": 900, "consumer_lag": 700, **now},
     )
     scene.then[reader] = then
-    found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
+    found = problems(scene).get(("data_loss_ahead", "g", "t"))
     assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)
     if found and left == 10:
         assert found["summary"].startswith(
@@ -108,7 +105,6 @@ PURGED = [
     ("retention_ms", "retention_bytes", "age_ms", "start", "left"), [c[1:] for c in PURGED], ids=[c[0] for c in PURGED]
 )
 def test_an_application_that_deletes_what_it_has_read_endangers_nothing(
-    spark: SparkSession,
     scene: Scene,
     retention_ms: int | None,
     retention_bytes: int | None,
@@ -123,5 +119,5 @@ def test_an_application_that_deletes_what_it_has_read_endangers_nothing(
     scene.retention_bytes = retention_bytes
     scene.add(reader, "ok", topic_id="A", consumer_lag=10, consumer_age_ms=age_ms, **now)
     scene.then[reader] = moved(0, 100)
-    found = problems(spark, scene).get(("data_loss_ahead", "g", "t"))
+    found = problems(scene).get(("data_loss_ahead", "g", "t"))
     assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)

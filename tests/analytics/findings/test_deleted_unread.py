@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.helpers.scene import NOW, Scene, problems
 
@@ -26,19 +25,17 @@ CASES: list[tuple[str, dict[str, Any], str, bool | None, bool]] = [
 
 @pytest.mark.parametrize(("known", "status", "members", "is_lost"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_records_that_were_deleted_unread(
-    spark: SparkSession, known: dict[str, Any], status: str, members: bool | None, is_lost: bool
+    known: dict[str, Any], status: str, members: bool | None, is_lost: bool
 ) -> None:
     scene, reader = Scene(), ("g", "t", 0)
     scene.add(reader, status, offset_status="deleted_unread", **known)
     scene.status[reader]["has_members"] = members
-    assert (("deleted_unread", "g", "t") in problems(spark, scene)) == is_lost
+    assert (("deleted_unread", "g", "t") in problems(scene)) == is_lost
 
 
 @pytest.mark.parametrize(("committed", "is_problem"), [(0, False), (1, True)])
-def test_a_commit_at_the_start_of_a_deleted_topic_needs_no_reset(
-    spark: SparkSession, committed: int, is_problem: bool
-) -> None:
+def test_a_commit_at_the_start_of_a_deleted_topic_needs_no_reset(committed: int, is_problem: bool) -> None:
     """Kafka removes the commits of a deleted topic, and an idle consumer commits 0 again before the next snapshot."""
     scene = Scene()
     scene.add(("g", "t", 0), offset_status="recreated", committed_offset=committed)
-    assert (("recreated_topic", None, "t") in problems(spark, scene)) == is_problem
+    assert (("recreated_topic", None, "t") in problems(scene)) == is_problem

@@ -6,9 +6,9 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.unreadable import errors_of
+from pipeline.analytics.findings.unreadable import HAS_ERROR
 from pipeline.analytics.status.group_status import group_status
-from pipeline.tables import COMMITTED_OFFSETS, LAG
+from pipeline.tables import LAG
 from tests.helpers.lag_rows import BRACKETED, RULED, START, lag_of, ruled
 from tests.helpers.rows import SNAPSHOT_DATE, frame
 
@@ -221,8 +221,7 @@ def test_a_deleted_topic_that_a_member_still_holds_leaves_its_group_known(spark:
     }
     (group,) = group_status(lag).where("group_id = 'g'").collect()
     assert (group.partitions, group.partitions_unknown, group.rows_with_error) == (1, 0, 0)
-    unread = errors_of(lag, frame(spark, COMMITTED_OFFSETS, "group_id"))
-    assert {row.group_id for row in unread.collect()} == {"denied", "listed", "asked"}
+    assert {row.group_id for row in lag.where(HAS_ERROR).collect()} == {"denied", "listed", "asked"}
 
 
 def test_an_unknown_commit_is_not_called_no_commit(spark: SparkSession) -> None:
