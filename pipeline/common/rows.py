@@ -141,6 +141,10 @@ class Rows:
         found: list[dict[str, Any]] = self.collected_table().to_pylist()
         return found
 
+    def where_if_many(self, predicate: str) -> Rows:
+        """Of many rows, those that satisfy a predicate, which Spark must understand. Few rows may be others."""
+        return Rows(self.rows.where(predicate)) if isinstance(self.rows, DataFrame) else self
+
     @classmethod
     def all_of(cls, several: Sequence[Rows], schema: StructType) -> Rows:
         """The rows of several, with the columns of a schema: few rows if all of them are few."""

@@ -10,14 +10,13 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from pipeline.analytics.findings import missing_snapshots
+from pipeline.analytics.findings import skipped, unreadable
 from pipeline.analytics.findings.assignments import STABLE_MS, assignment_problems
-from pipeline.analytics.findings.clocks import AHEAD_MS, FIRST_SECOND, clock_ahead, clock_behind
+from pipeline.analytics.findings.clocks import AHEAD_MS, FIRST_SECOND, STAMPED, find_clocks
 from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
+from pipeline.analytics.findings.missing_snapshots import TAKEN, WINDOW_MS, snapshots_missing
 from pipeline.analytics.findings.rebalances import restless_groups
 from pipeline.analytics.findings.replicas import seen_before, under_replicated
-from pipeline.analytics.findings.skipped import skipped
-from pipeline.analytics.findings.unreadable import HAS_ERROR, IS_UNREAD_GROUP, PARTS, find_unreadable
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import DAY_MS, utc_date
 from pipeline.common.rows import Rows
@@ -49,10 +48,7 @@ _MAY_BE = """
         SELECT topic FROM {{watermarks}} WHERE {batch} AND topic IS NOT NULL
         AND (cardinality(isr) < cardinality(replicas) OR leader IS NULL) LIMIT 1
     ) UNION ALL SELECT 'clocks' AS kind FROM (
-        SELECT topic FROM {{watermarks}} WHERE {batch} AND max_timestamp_ms > snapshot_id + {ahead_ms} LIMIT 1
-    ) UNION ALL SELECT 'seconds' AS kind FROM (
-        SELECT topic FROM {{watermarks}} WHERE {batch}
-        AND max_timestamp_ms BETWEEN {first_second} AND {last_second} LIMIT 1
+        SELECT topic FROM {{watermarks}} WHERE {batch} AND {has_wrong_clock} LIMIT 1
     ) UNION ALL SELECT 'ledger' AS kind FROM (
         SELECT snapshot_id FROM {{snapshots}} WHERE {ledger}
         AND (status = 'failed' OR cardinality(map_keys(warnings)) > 0) LIMIT 1
@@ -70,8 +66,6 @@ _MAY_BE = """
 """Which problems a batch may have. Whether it has them, the analytics decide.
 
 Commits can only be reset in a group without members, which then has a new commit. Clocks may differ by a minute.
-
-A snapshot is not read before its instant, so a timestamp that is not ahead of the instant by so much is not ahead.
 """
 
 
@@ -79,8 +73,16 @@ def rare_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: Rows) 
     """The problems in a batch whose other tables are written: rows of PROBLEMS. `watermarks` are those of the batch."""
     ids = [s.snapshot_id for s in backlog.batch]
     may_be = _may_be(lake, cluster, ids)
-    found = [_unreadable(lake, cluster, backlog)] if "unreadable" in may_be and backlog.previous else []
-    return [*found, *map(Rows, _by_spark(lake, cluster, backlog, watermarks, may_be))]
+    found = [*map(Rows, _by_spark(lake, cluster, backlog, watermarks, may_be))]
+    if "unreadable" in may_be and backlog.previous:
+        found.append(_unreadable(lake, cluster, backlog))
+    if "skipped" in may_be:
+        found.append(_skipped(lake, cluster, ids, backlog.buckets))
+    if "clocks" in may_be:
+        found.append(_clocks(lake, cluster, ids))
+    if "ledger" in may_be:
+        found.append(_missing(lake, cluster, ids))
+    return found
 
 
 def _unreadable(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
@@ -89,12 +91,13 @@ def _unreadable(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
     where = of_snapshots(cluster, sorted({*ids, *backlog.previous.values()}))
     of_batch = of_snapshots(cluster, sorted(ids))
     # Errors are also in complete snapshots: a topic that Kafka leaves out has none of its own.
-    parts = {
-        "lag": lake.read_few_or_many(LAG, f"{where} AND {HAS_ERROR}", *PARTS["lag"].names),
-        "commits": lake.read_few_or_many(COMMITTED_OFFSETS, f"{where} AND {IS_UNREAD_GROUP}", *PARTS["commits"].names),
-        "watermarks": lake.read_few_or_many(WATERMARKS, f"{of_batch} AND leader IS NULL", *PARTS["watermarks"].names),
+    tables = {
+        "lag": (LAG, f"{where} AND {unreadable.HAS_ERROR}"),
+        "commits": (COMMITTED_OFFSETS, f"{where} AND {unreadable.IS_UNREAD_GROUP}"),
+        "watermarks": (WATERMARKS, f"{of_batch} AND leader IS NULL"),
     }
-    return find_unreadable(parts, backlog.previous, backlog.buckets)
+    parts = {name: lake.read_few_or_many(*table, *unreadable.PARTS[name].names) for name, table in tables.items()}
+    return unreadable.find_unreadable(parts, backlog.previous, backlog.buckets)
 
 
 def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Collection[str]) -> Iterator[DataFrame]:
@@ -110,8 +113,6 @@ def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Co
         members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
         watermarks = ends.frame(lake.spark, WATERMARKS.schema)
         yield assignment_problems(members, of_batch(GROUP_STATUS), of_batch(LAG), watermarks, changes)
-    if "skipped" in may_be:
-        yield skipped(of_batch(PARTITION_STATUS), of_batch(GROUP_STATUS))
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
     if "replicas" in may_be and backlog.previous:
@@ -119,13 +120,35 @@ def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Co
         older = lake.read_snapshots(WATERMARKS, cluster, sorted(earlier))
         watermarks = ends.frame(lake.spark, WATERMARKS.schema).unionByName(older)
         yield under_replicated(watermarks, of_batch(LAG), before, backlog.previous)
-    if "clocks" in may_be:
-        yield clock_ahead(ends.frame(lake.spark, WATERMARKS.schema))
-    if "seconds" in may_be:
-        yield clock_behind(ends.frame(lake.spark, WATERMARKS.schema))
-    if "ledger" in may_be:
-        ledger = lake.read_where(SNAPSHOTS, since(cluster, ids, missing_snapshots.WINDOW_MS))
-        yield missing_snapshots.snapshots_missing(ledger, ids)
+
+
+def _skipped(lake: Lake, cluster: str, ids: Sequence[int], buckets: int) -> Rows:
+    where = of_snapshots(cluster, ids)
+    tables = {"partitions": PARTITION_STATUS, "groups": GROUP_STATUS}
+    parts = {name: lake.read_few_or_many(table, where, *skipped.PARTS[name].names) for name, table in tables.items()}
+    return skipped.find_skipped(parts, buckets)
+
+
+def _clocks(lake: Lake, cluster: str, ids: Sequence[int]) -> Rows:
+    where = f"{of_snapshots(cluster, ids)} AND {_has_wrong_clock(ids)}"
+    return find_clocks(lake.read_few_or_many(WATERMARKS, where, *STAMPED.names))
+
+
+def _has_wrong_clock(ids: Sequence[int]) -> str:
+    """The predicate for watermarks of these snapshots whose newest timestamp may be wrong.
+
+    A snapshot is not read before its instant, so a timestamp that is not ahead of the instant by so much is not ahead.
+    Clocks of brokers may differ from those of this job by a day.
+    """
+    last_second = max(ids) // 1_000 + DAY_MS
+    is_in_seconds = f"max_timestamp_ms BETWEEN {FIRST_SECOND} AND {last_second}"
+    return f"(max_timestamp_ms > snapshot_id + {AHEAD_MS} OR {is_in_seconds})"
+
+
+def _missing(lake: Lake, cluster: str, ids: Sequence[int]) -> Rows:
+    """What is missing before the snapshots. An hour has few of them."""
+    ledger = lake.read_few_or_many(SNAPSHOTS, since(cluster, ids, WINDOW_MS), *TAKEN.names)
+    return Rows(snapshots_missing(ledger.collected_table(), ids))
 
 
 def settled_snapshots(backlog: Backlog) -> list[int]:
@@ -145,13 +168,11 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
         rounds=ROUNDS,
         batch=of_snapshots(cluster, ids),
         may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
-        ahead_ms=AHEAD_MS,
-        first_second=FIRST_SECOND,
-        last_second=max(ids) // 1_000 + DAY_MS,
-        ledger=since(cluster, ids, missing_snapshots.WINDOW_MS),
+        has_wrong_clock=_has_wrong_clock(ids),
+        ledger=since(cluster, ids, WINDOW_MS),
         of_cluster=of_cluster(cluster),
-        has_error=HAS_ERROR,
-        is_unread_group=IS_UNREAD_GROUP,
+        has_error=unreadable.HAS_ERROR,
+        is_unread_group=unreadable.IS_UNREAD_GROUP,
     )
     tables = (GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS, FINDINGS, LAG, COMMITTED_OFFSETS)
     rows = lake.query(statement, *tables)

@@ -2,64 +2,60 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from pipeline.analytics.findings.problem import problem
-from pipeline.analytics.keys import TOPIC_AT
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows
+from pipeline.analytics.keys import PARTITION_AT, TOPIC_AT
+from pipeline.common.arrow_sql import arrow_queries, epoch_ms_sql, names_sql, struct_sql
 from pipeline.common.epoch import DAY_MS, MINUTE_MS
+from pipeline.common.rows import Rows
+from pipeline.tables import WATERMARKS
 
 AHEAD_MS = 5 * MINUTE_MS
 """Clocks that differ by less are usual."""
 FIRST_SECOND = 1_000_000_000
 """9 September 2001 in seconds. In milliseconds, all seconds from here to today are days of January 1970."""
+STAMPED = WATERMARKS.some((*PARTITION_AT, "captured_at", "max_timestamp_ms", "max_timestamp_offset"))
+"""The columns of WATERMARKS that show these problems."""
 
 
-def clock_ahead(watermarks: DataFrame) -> DataFrame:
-    """One problem for each topic and snapshot, with the columns of `problem`, from rows of `watermarks`.
+def find_clocks(watermarks: Rows) -> Rows:
+    """The rows of PROBLEMS from rows of WATERMARKS; see `clocks`."""
+    return watermarks.chosen(STAMPED).grouped(TOPIC_AT, clocks, PROBLEMS)
 
-    From a day on, it is a warning: retention then keeps whole segments for so much longer.
+
+def clocks(watermarks: pa.Table) -> pa.Table:
+    """The rows of PROBLEMS of some topics: one of a kind for each topic and snapshot.
+
+    `clock_ahead` is a warning from a day on: retention then keeps whole segments for so much longer. `clock_behind`
+    means that the newest record has seconds in place of milliseconds. It is always a warning: retention deletes such
+    records as if they were written in 1970. Other old timestamps may be right, for example those of records that are
+    copied from elsewhere. Of several partitions, the `newest` record is the one that is off by most.
     """
-    ahead_ms = F.try_subtract("max_timestamp_ms", F.unix_millis("captured_at"))
-    ahead = F.col("newest.off_ms")
-    return problem(
-        _by_topic(watermarks, ahead_ms, F.col("off_ms") > AHEAD_MS),
-        kind=F.lit("clock_ahead"),
-        topic=F.col("topic"),
-        partitions=F.col("partitions"),
-        severity=F.when(ahead >= DAY_MS, "warning").otherwise("info"),
-        magnitude=ahead,
-        facts=("topic", F.size("partitions").alias("partitions"), "newest"),
+    with arrow_queries({"watermarks": watermarks}) as queries:
+        return problem_rows(queries.rows(_PROBLEMS))
+
+
+_READ_MS = epoch_ms_sql("captured_at")
+# In the arithmetic of HUGEINT, because a producer may set any timestamp.
+_AHEAD_MS = f"TRY_CAST(max_timestamp_ms::HUGEINT - {_READ_MS} AS bigint)"
+_IS_IN_SECONDS = f"max_timestamp_ms BETWEEN {FIRST_SECOND} AND ({_READ_MS} + {DAY_MS}) / 1000"
+_NEWEST = {name: f'"{name}"' for name in ("off_ms", "partition", "max_timestamp_ms", "max_timestamp_offset")}
+_IS_WARNING = f"kind = 'clock_behind' OR newest['off_ms'] >= {DAY_MS}"
+_PROBLEMS = f"""
+    WITH named AS (SELECT *, {_AHEAD_MS} AS ahead_ms FROM watermarks WHERE topic IS NOT NULL),
+    wrong AS (
+        SELECT *, 'clock_ahead' AS kind, ahead_ms AS off_ms FROM named WHERE ahead_ms > {AHEAD_MS}
+        UNION ALL
+        SELECT *, 'clock_behind' AS kind, -ahead_ms AS off_ms FROM named WHERE {_IS_IN_SECONDS}
+    ),
+    summed AS (
+        SELECT {names_sql(TOPIC_AT)}, kind, {distinct_sql("partition")} AS partitions,
+            max({struct_sql(_NEWEST)}) AS newest
+        FROM wrong GROUP BY {names_sql(TOPIC_AT)}, kind
     )
-
-
-def clock_behind(watermarks: DataFrame) -> DataFrame:
-    """One problem for each topic and snapshot whose newest record has seconds in place of milliseconds.
-
-    It is a warning: retention deletes such records as if they were written in 1970. Other old timestamps may be right,
-    for example those of records that are copied from elsewhere.
-    """
-    behind_ms = F.unix_millis("captured_at") - F.col("max_timestamp_ms")
-    now_s = F.unix_millis("captured_at") / 1_000
-    is_in_seconds = F.col("max_timestamp_ms").between(F.lit(FIRST_SECOND), now_s + DAY_MS / 1_000)
-    return problem(
-        _by_topic(watermarks, behind_ms, is_in_seconds),
-        kind=F.lit("clock_behind"),
-        topic=F.col("topic"),
-        partitions=F.col("partitions"),
-        severity=F.lit("warning"),
-        magnitude=F.col("newest.off_ms"),
-        facts=("topic", F.size("partitions").alias("partitions"), "newest"),
-    )
-
-
-def _by_topic(watermarks: DataFrame, off_ms: Column, is_wrong: Column) -> DataFrame:
-    """The partitions of each topic whose newest timestamp is wrong, and the `newest` record that is off by most."""
-    newest = F.struct("off_ms", "partition", "max_timestamp_ms", "max_timestamp_offset")
-    return (
-        watermarks.where(F.col("topic").isNotNull())
-        .withColumn("off_ms", off_ms)
-        .where(is_wrong)
-        .groupBy(*TOPIC_AT)
-        .agg(F.sort_array(F.collect_set("partition")).alias("partitions"), F.max(newest).alias("newest"))
-    )
+    SELECT {names_sql(TOPIC_AT)}, kind, partitions, newest['off_ms'] AS magnitude,
+        CASE WHEN {_IS_WARNING} THEN 'warning' ELSE 'info' END AS severity,
+        {struct_sql({"topic": "topic", "partitions": "len(partitions)", "newest": "newest"})} AS facts
+    FROM summed
+"""

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
 from pipeline.analytics.findings.data_loss import TRANSACTION
 from pipeline.analytics.findings.group_kinds import magnitude_sql, severity_sql
-from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql, sum_if_fits_sql
 from pipeline.analytics.findings.rates import COMPARED, with_rates
 from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.keys import GROUP_AT, SNAPSHOT
@@ -106,10 +106,6 @@ def _columns(*names: str) -> dict[str, str]:
     return {name: f'"{name}"' for name in names}
 
 
-def _sum_if_fits(value: str) -> str:
-    return f"TRY_CAST(sum({value}) AS bigint)"
-
-
 _WHOLE = f"""
     SELECT {names_sql(SNAPSHOT)}, group_id AS of_group, partitions AS of_partitions, consumer_lag AS group_lag,
         group_type, greatest({epoch_ms_sql("members_seen_at")}, {epoch_ms_sql("commit_since")}) AS active_ms,
@@ -144,14 +140,14 @@ _SUMS = {
     "since_ms": f"min({epoch_ms_sql('since')})",
     "latest_ms": f"max({epoch_ms_sql('since')})",
     "at_ms": f"max({read_ms_sql()})",
-    "consumer_lag": _sum_if_fits(counted_lag("consumer_lag")),
-    "consumer_lag_bytes": _sum_if_fits(counted_lag("consumer_lag_bytes")),
-    "bytes_error": _sum_if_fits("bytes_error"),
-    "existing": _sum_if_fits(_EXISTING),
+    "consumer_lag": sum_if_fits_sql(counted_lag("consumer_lag")),
+    "consumer_lag_bytes": sum_if_fits_sql(counted_lag("consumer_lag_bytes")),
+    "bytes_error": sum_if_fits_sql("bytes_error"),
+    "existing": sum_if_fits_sql(_EXISTING),
     "consumer_age_ms": "max(consumer_age_ms)",
-    "deleted": _sum_if_fits(DELETED_UNREAD_OFFSETS),
+    "deleted": sum_if_fits_sql(DELETED_UNREAD_OFFSETS),
     "commits_cut_off": f"count(*) FILTER ({_WAS_CUT_OFF})",
-    "readable": _sum_if_fits(_READABLE),
+    "readable": sum_if_fits_sql(_READABLE),
     "deleted_in_ms": "min(deleted_in_ms)",
     "expires_in_ms": "min(expires_in_ms)",
     "offsets_retention_ms": "min(offsets_retention_ms)",

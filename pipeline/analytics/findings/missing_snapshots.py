@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from pipeline.analytics.findings.problem import problem, some
+from pipeline.analytics.findings.problem import problem_rows
+from pipeline.analytics.findings.words.parts import LISTED
 from pipeline.common.epoch import HOUR_MS
+from pipeline.tables import SNAPSHOTS
 
 WINDOW_MS = HOUR_MS
 FEWEST = 3
 """How many must be missing within the window: one or two are usual, for example while brokers restart."""
+TAKEN = SNAPSHOTS.some(("cluster", "snapshot_id", "status", "warnings", "errors"))
+"""The columns of SNAPSHOTS that show this problem."""
 
 
-def snapshots_missing(ledger: DataFrame, snapshot_ids: Collection[int]) -> DataFrame:
-    """One problem for each of the snapshots before which others are missing, with the columns of `problem`.
+def snapshots_missing(ledger: pa.Table, snapshot_ids: Collection[int]) -> pa.Table:
+    """The rows of PROBLEMS: one for each of the snapshots before which others are missing.
 
-    `ledger` are the rows of SNAPSHOTS from WINDOW_MS before the first of them on.
+    `ledger` are the rows of SNAPSHOTS of one cluster, from WINDOW_MS before the first of the snapshots on.
     """
-    at = F.col("at")
-    ids = F.array(*map(F.lit, sorted(snapshot_ids))).cast("array<bigint>")
-    these = F.filter(ids, lambda i: (i >= F.col("snapshot_id")) & (i - WINDOW_MS < F.col("snapshot_id")))
-    missed = F.coalesce(F.element_at("warnings", "missed_instants"), F.lit(0))
-    rows = ledger.withColumn("missed", missed).withColumn("at", F.explode(these))
-    error = F.when(F.col("status") == "failed", F.get("errors", F.lit(0))["error"])
-    sums = rows.groupBy("cluster", at.alias("snapshot_id")).agg(
-        F.count_if(F.col("status") == "failed").alias("failed"),
-        F.sum("missed").alias("missed"),
-        F.min(F.when((F.col("status") == "failed") | (F.col("missed") > 0), F.col("snapshot_id"))).alias("first_ms"),
-        F.sort_array(F.collect_set(error)).alias("errors"),
-    )
-    found = sums.where(F.col("failed") + F.col("missed") >= FEWEST)
-    return problem(
-        found,
-        kind=F.lit("snapshots_missing"),
-        severity=F.lit("warning"),
-        magnitude=F.col("failed") + F.col("missed"),
-        facts=("failed", "missed", "first_ms", some("errors")),
-    )
+    taken = ledger.to_pylist()
+    found = []
+    for at_ms in sorted(snapshot_ids):
+        within = [row for row in taken if at_ms - WINDOW_MS < row["snapshot_id"] <= at_ms]
+        facts = _facts(within)
+        magnitude = facts["failed"] + facts["missed"]
+        if magnitude >= FEWEST:
+            of_snapshot = {"snapshot_id": at_ms, "cluster": within[0]["cluster"], "kind": "snapshots_missing"}
+            found.append({**of_snapshot, "severity": "warning", "magnitude": magnitude, "facts": facts})
+    return problem_rows(pa.Table.from_pylist(found))
+
+
+def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    failed = [row for row in rows if row["status"] == "failed"]
+    after_a_hole = [row for row in rows if _missed(row)]
+    errors = {row["errors"][0]["error"] for row in failed if row["errors"]} - {None}
+    return {
+        "failed": len(failed),
+        "missed": sum(map(_missed, rows)),
+        "first_ms": min((row["snapshot_id"] for row in (*failed, *after_a_hole)), default=None),
+        "errors": sorted(errors)[:LISTED],
+    }
+
+
+def _missed(row: Mapping[str, Any]) -> int:
+    """How many instants passed without a snapshot just before this one."""
+    missed: int | None = dict(row["warnings"] or ()).get("missed_instants")
+    return missed or 0

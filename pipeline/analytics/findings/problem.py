@@ -94,16 +94,27 @@ def some_sql(names: str) -> str:
     return f"({names})[1:{LISTED}]"
 
 
+def sum_if_fits_sql(value: str) -> str:
+    """A sum of integers, NULL if it exceeds a bigint, as SQL text for DuckDB."""
+    return f"TRY_CAST(sum({value}) AS bigint)"
+
+
 def problem_rows(rows: pa.Table) -> pa.Table:
     """Rows of PROBLEMS from rows whose `facts` are a struct, and whose `places` are a list of structs.
 
     A column that the rows lack is NULL.
     """
-    for name in ("places", "facts"):
-        if name in rows.column_names:
-            texts = pa.array(map(_json, rows[name].to_pylist()), pa.string())
-            rows = rows.set_column(rows.column_names.index(name), name, texts)
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if name in ("places", "facts"):
+            rows = _replaced(rows, name, pa.array(map(_json, column.to_pylist()), pa.string()))
+        elif name == "magnitude":
+            # Not safe, because Arrow refuses to round: a timestamp in nanoseconds is beyond 2^53.
+            rows = _replaced(rows, name, column.cast(pa.float64(), safe=False))
     return Rows(rows).chosen(PROBLEMS).collected_table()
+
+
+def _replaced(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
 
 
 def _json(value: Any) -> str | None:

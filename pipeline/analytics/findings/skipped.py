@@ -5,84 +5,92 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Mapping
 
-from pipeline.analytics.arrow_series import NONE, NUMBER_BYTES
-from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.keys import READER_AT, SNAPSHOT
-from pipeline.analytics.status.memory import Memory
+import pyarrow as pa
+
+from pipeline.analytics.arrow_series import NUMBER_BYTES, or_null, rows_of_bytes
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql, sum_if_fits_sql
+from pipeline.analytics.keys import GROUP, GROUP_AT, READER_AT
+from pipeline.analytics.status.memory import STORED_WIDTH, Memory, of_stored
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import GROUP_STATUS, PARTITION_STATUS
 
 MOST_OFFSETS = 100
 """For how many partitions, those with the most skipped records first, the evidence has the old offset."""
+IS_LONG = f"octet_length(remembered) > {NUMBER_BYTES * Memory.place('skip_ms')}"
+"""Whether a reader may remember a reset, for Spark. Few memories are so long: what is unknown at the end is not stored.
+
+DataFusion's octet_length takes no bytes.
+"""
 _REMEMBERED = ("skip_ms", "skip_from", "skip_to", "skip_written_ms", "skip_bytes", "skip_error")
+PARTS = {
+    "partitions": PARTITION_STATUS.some((*READER_AT, "remembered")),
+    "groups": GROUP_STATUS.some((*GROUP_AT, "group_type", "partitions")),
+}
+"""What this problem is found in."""
 
 
-def skipped(partitions: DataFrame, groups: DataFrame) -> DataFrame:
-    """One problem for each group and snapshot, with the columns of `problem`.
+def find_skipped(parts: Mapping[str, Rows], buckets: int | None = None) -> Rows:
+    """The rows of PROBLEMS from rows of PARTS; see `skipped`."""
+    parts = {**parts, "partitions": parts["partitions"].where_if_many(IS_LONG)}
+    return bucketed(parts, PARTS, GROUP, skipped, PROBLEMS, buckets)
 
-    `partitions` and `groups` are the rows of PARTITION_STATUS and GROUP_STATUS of these snapshots. Bytes and the time
-    of the first skipped record are left out if they are not known of all partitions.
+
+def skipped(bucket: Bucket) -> pa.Table:
+    """The rows of PROBLEMS: one for each group and snapshot, from all of their rows of PARTS.
+
+    Bytes and the time of the first skipped record are left out if they are not known of all partitions.
     """
-    place = Memory.place("skip_ms")
-    readers = (
-        # Few are so long, because what is unknown at the end is not stored.
-        partitions.where(F.octet_length("remembered") > NUMBER_BYTES * place)
-        .select(*READER_AT, *(_remembered(name).alias(name) for name in _REMEMBERED))
-        .where(F.col("skip_ms").isNotNull())
-    )
-    whole = groups.select(*SNAPSHOT, "group_id", "group_type", F.col("partitions").alias("of_partitions"))
-    found = readers.withColumn("records", F.col("skip_to") - F.col("skip_from"))
-    rows = found.groupBy(*SNAPSHOT, "group_id").agg(*_sums())
-    return _described(rows.join(F.broadcast(whole), [*SNAPSHOT, "group_id"], how="left"))
+    readers = _with_memory(bucket["partitions"])
+    with arrow_queries({"readers": readers, "groups": bucket["groups"]}) as queries:
+        return problem_rows(queries.rows(_PROBLEMS))
 
 
-def _remembered(name: str) -> Column:
-    stored = F.hex(F.substring("remembered", NUMBER_BYTES * Memory.place(name) + 1, NUMBER_BYTES))
-    digits = F.regexp_replace(F.reverse(stored), "(.)(.)", "$2$1")  # the least byte is stored first
-    number = F.conv(F.nullif(digits, F.lit("")), 16, -10).cast("bigint")
-    return F.nullif(number, F.lit(NONE))
+def _with_memory(partitions: pa.Table) -> pa.Table:
+    """The readers with what they remember of the newest reset."""
+    memory = Memory.of_rows(of_stored(rows_of_bytes(partitions["remembered"], STORED_WIDTH)))
+    for name in _REMEMBERED:
+        partitions = partitions.append_column(name, or_null(getattr(memory, name)))
+    return partitions.drop_columns("remembered")
 
 
-def _sums() -> list[Column]:
-    def if_all(name: str, value: Column) -> Column:
-        return F.when(F.count(name) == F.count(F.lit(1)), value)
-
-    offset = F.struct("records", "topic", "partition", F.col("skip_from").alias("from"), F.col("skip_to").alias("to"))
-    return [
-        F.count(F.lit(1)).alias("rows"),
-        F.sort_array(F.collect_set("topic")).alias("topics"),
-        F.sort_array(F.collect_set("partition")).alias("partitions"),
-        F.min("skip_ms").alias("since_ms"),
-        F.try_sum("records").alias("records"),
-        if_all("skip_bytes", F.try_sum("skip_bytes")).alias("bytes"),
-        if_all("skip_bytes", F.try_sum("skip_error")).alias("bytes_error"),
-        if_all("skip_written_ms", F.min("skip_written_ms")).alias("written_ms"),
-        F.slice(F.sort_array(F.collect_list(offset), asc=False), 1, MOST_OFFSETS).alias("offsets"),
-    ]
+def _if_all(name: str, value: str) -> str:
+    return f"CASE WHEN count({name}) = count(*) THEN {value} END"
 
 
-def _described(rows: DataFrame) -> DataFrame:
-    topic = F.when(F.size("topics") == 1, F.col("topics")[0])
-    return problem(
-        rows,
-        kind=F.lit("skipped"),
-        group=F.col("group_id"),
-        topic=topic,
-        partitions=F.when(topic.isNotNull(), F.col("partitions")),
-        severity=F.lit("warning"),
-        magnitude=F.col("records"),
-        facts=(
-            "group_id",
-            "group_type",
-            "since_ms",
-            "rows",
-            "of_partitions",
-            some("topics"),
-            "records",
-            "bytes",
-            "bytes_error",
-            "written_ms",
-            "offsets",
-        ),
-    )
+_OFFSET = {"topic": "topic", "partition": '"partition"', "from": "skip_from", "to": "skip_to"}
+_SUMS = {
+    "rows": "count(*)",
+    "topics": distinct_sql("topic"),
+    "partitions": distinct_sql("partition"),
+    "since_ms": "min(skip_ms)",
+    "records": sum_if_fits_sql("records"),
+    "bytes": _if_all("skip_bytes", sum_if_fits_sql("skip_bytes")),
+    "bytes_error": _if_all("skip_bytes", sum_if_fits_sql("skip_error")),
+    "written_ms": _if_all("skip_written_ms", "min(skip_written_ms)"),
+    "offsets": f"""
+        list({struct_sql(_OFFSET)} ORDER BY records DESC NULLS LAST, topic DESC, "partition" DESC)[1:{MOST_OFFSETS}]
+    """,
+}
+_FACTS = (
+    *("group_id", "group_type", "since_ms", "rows", "of_partitions", "topics", "records", "bytes", "bytes_error"),
+    *("written_ms", "offsets"),
+)
+_COLUMNS = {
+    "kind": "'skipped'",
+    "topic": "CASE WHEN len(topics) = 1 THEN topics[1] END",
+    "partitions": "CASE WHEN len(topics) = 1 THEN partitions END",
+    "severity": "'warning'",
+    "magnitude": "records",
+    "facts": struct_sql({name: f'"{name}"' for name in _FACTS} | {"topics": some_sql("topics")}),
+}
+_PROBLEMS = f"""
+    WITH found AS (SELECT *, skip_to - skip_from AS records FROM readers WHERE skip_ms IS NOT NULL),
+    summed AS (SELECT {names_sql(GROUP_AT)}, {columns_sql(_SUMS)} FROM found GROUP BY {names_sql(GROUP_AT)}),
+    whole AS (SELECT {names_sql(GROUP_AT)}, group_type, partitions AS of_partitions FROM groups)
+    SELECT {names_sql(GROUP_AT)}, {columns_sql(_COLUMNS)}
+    FROM summed LEFT JOIN whole USING ({names_sql(GROUP_AT)})
+"""

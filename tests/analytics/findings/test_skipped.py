@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.arrow_series import bytes_of_rows
-from pipeline.analytics.findings.skipped import MOST_OFFSETS, skipped
+from pipeline.analytics.findings.skipped import MOST_OFFSETS, find_skipped
 from pipeline.analytics.status.memory import Memory
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows, frame
 from tests.helpers.statuses import judged
-from tests.helpers.worded import worded
+from tests.helpers.worded import worded_rows
 
 T0 = 1_769_860_800_000
 RESET = T0 + 5 * MINUTE_MS
@@ -41,12 +41,14 @@ def reader(group: str, topic: str, partition: int, first: int | None, end: int =
     return (RESET, group, topic, partition, memory(**known, **more))
 
 
-def found_in(spark: SparkSession, *readers: tuple[Any, ...], group_type: str | None = None) -> dict[str, Row]:
-    partitions = frame(spark, PARTITION_STATUS, "snapshot_id group_id topic partition remembered", *readers)
+def found_in(*readers: tuple[Any, ...], group_type: str | None = None) -> dict[str, dict[str, Any]]:
     sizes = {group: sum(row[1] == group for row in readers) for group in {row[1] for row in readers}}
     of_groups = [(RESET, group, group_type, size) for group, size in sizes.items()]
-    groups = frame(spark, GROUP_STATUS, "snapshot_id group_id group_type partitions", *of_groups)
-    return {row.group_id: row for row in worded(skipped(partitions, groups)).collect()}
+    parts = {
+        "partitions": few_rows(PARTITION_STATUS, "snapshot_id group_id topic partition remembered", *readers),
+        "groups": few_rows(GROUP_STATUS, "snapshot_id group_id group_type partitions", *of_groups),
+    }
+    return {row["group_id"]: row for row in worded_rows(find_skipped(parts).collected_table())}
 
 
 EVIDENCE = {
@@ -68,10 +70,9 @@ EVIDENCE = {
 """The evidence about the group `shop` of the next test."""
 
 
-def test_a_group_has_one_problem_with_the_old_offset_of_each_partition(spark: SparkSession) -> None:
+def test_a_group_has_one_problem_with_the_old_offset_of_each_partition() -> None:
     known = {"skip_written_ms": WRITTEN, "skip_bytes": 40_000, "skip_error": 1_000}
     found = found_in(
-        spark,
         reader("shop", "orders", 3, 100, 1_100, **known),
         reader("shop", "clicks", 0, 5, 505, **known | {"skip_written_ms": WRITTEN + MINUTE_MS}),
         reader("shop", "clicks", 1, None),
@@ -80,41 +81,41 @@ def test_a_group_has_one_problem_with_the_old_offset_of_each_partition(spark: Sp
     )
     assert found.keys() == {"shop", "one"}
     shop, one = found["shop"], found["one"]
-    assert shop.summary == (
+    assert shop["summary"] == (
         "Commits were moved ahead at 2026-01-31 12:05 UTC in 2 of 3 partitions while the group had no members, and "
         "skip up to 1,500 records (80 kB ± 2 kB), the first of them written at 2026-01-31 10:30 UTC. This looks like a "
         "reset by a tool or an admin client."
     )
-    assert (shop.kind, shop.severity, shop.magnitude, shop.topic, shop.partitions) == (
+    assert (shop["kind"], shop["severity"], shop["magnitude"], shop["topic"], shop["partitions"]) == (
         *("skipped", "warning", 1_500.0, None, None),
     )
-    assert json.loads(shop.evidence) == EVIDENCE
+    assert json.loads(shop["evidence"]) == EVIDENCE
     command = f"kafka-consumer-groups{TO} --reset-offsets --group shop --topic orders:3 --to-offset 100 --dry-run"
-    assert shop.advice.endswith(f"{command}. The evidence has the old offset of each partition.")
-    assert one.summary == (
+    assert shop["advice"].endswith(f"{command}. The evidence has the old offset of each partition.")
+    assert one["summary"] == (
         "Commits were moved ahead at 2026-01-31 12:05 UTC while the group had no members, and skip up to 1 record, the "
         "first of them written at 2026-01-31 10:30 UTC. This looks like a reset by a tool or an admin client."
     )
-    assert (one.topic, one.partitions) == ("orders", [0])
-    assert one.advice.endswith("--topic orders:0 --to-offset 7 --dry-run")
+    assert (one["topic"], one["partitions"]) == ("orders", [0])
+    assert one["advice"].endswith("--topic orders:0 --to-offset 7 --dry-run")
 
 
-def test_what_is_not_known_of_all_partitions_is_not_said(spark: SparkSession) -> None:
+def test_what_is_not_known_of_all_partitions_is_not_said() -> None:
     known = {"skip_written_ms": WRITTEN, "skip_bytes": 40_000, "skip_error": 0}
-    found = found_in(spark, reader("g", "t", 0, 0, 10, **known), reader("g", "t", 1, 0, 10))["g"]
-    assert "skip up to 20 records. This" in found.summary
-    assert not {"skipped_bytes", "bytes_error", "first_written_at"} & json.loads(found.evidence).keys()
+    found = found_in(reader("g", "t", 0, 0, 10, **known), reader("g", "t", 1, 0, 10))["g"]
+    assert "skip up to 20 records. This" in found["summary"]
+    assert not {"skipped_bytes", "bytes_error", "first_written_at"} & json.loads(found["evidence"]).keys()
 
 
-def test_a_streams_group_has_no_command(spark: SparkSession) -> None:
-    found = found_in(spark, reader("g", "t", 0, 0, 10), group_type="streams")["g"]
-    assert found.advice.startswith("If the group must read these records, stop its consumers")
-    assert "kafka-" not in found.advice
+def test_a_streams_group_has_no_command() -> None:
+    found = found_in(reader("g", "t", 0, 0, 10), group_type="streams")["g"]
+    assert found["advice"].startswith("If the group must read these records, stop its consumers")
+    assert "kafka-" not in found["advice"]
 
 
-def test_the_evidence_has_the_partitions_with_most_skipped_records(spark: SparkSession) -> None:
+def test_the_evidence_has_the_partitions_with_most_skipped_records() -> None:
     many = [reader("g", "t", number, 0, 10 + number) for number in range(MOST_OFFSETS + 2)]
-    facts = json.loads(found_in(spark, *many)["g"].evidence)
+    facts = json.loads(found_in(*many)["g"]["evidence"])
     assert [one["partition"] for one in facts["offsets"]] == list(range(2, MOST_OFFSETS + 2))
     assert (facts["partitions"], facts["skipped_offsets"]) == (102, 10 * 102 + 101 * 102 // 2)
 
