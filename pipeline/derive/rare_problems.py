@@ -10,13 +10,13 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from pipeline.analytics.findings import skipped, unreadable
+from pipeline.analytics.findings import replicas, skipped, unreadable
 from pipeline.analytics.findings.assignments import STABLE_MS, assignment_problems
 from pipeline.analytics.findings.clocks import AHEAD_MS, FIRST_SECOND, STAMPED, find_clocks
 from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.missing_snapshots import TAKEN, WINDOW_MS, snapshots_missing
 from pipeline.analytics.findings.rebalances import restless_groups
-from pipeline.analytics.findings.replicas import seen_before, under_replicated
+from pipeline.analytics.findings.replicas import IS_INCOMPLETE, seen_before
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import DAY_MS, utc_date
 from pipeline.common.rows import Rows
@@ -45,8 +45,7 @@ _MAY_BE = """
     ) UNION ALL SELECT 'shared' AS kind FROM (
         SELECT group_id FROM {{group_status}} WHERE {batch} AND {may_fall_behind} LIMIT 1
     ) UNION ALL SELECT 'replicas' AS kind FROM (
-        SELECT topic FROM {{watermarks}} WHERE {batch} AND topic IS NOT NULL
-        AND (cardinality(isr) < cardinality(replicas) OR leader IS NULL) LIMIT 1
+        SELECT topic FROM {{watermarks}} WHERE {batch} AND {is_incomplete} LIMIT 1
     ) UNION ALL SELECT 'clocks' AS kind FROM (
         SELECT topic FROM {{watermarks}} WHERE {batch} AND {has_wrong_clock} LIMIT 1
     ) UNION ALL SELECT 'ledger' AS kind FROM (
@@ -76,6 +75,8 @@ def rare_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: Rows) 
     found = [*map(Rows, _by_spark(lake, cluster, backlog, watermarks, may_be))]
     if "unreadable" in may_be and backlog.previous:
         found.append(_unreadable(lake, cluster, backlog))
+    if "replicas" in may_be and backlog.previous:
+        found.append(_under_replicated(lake, cluster, backlog))
     if "skipped" in may_be:
         found.append(_skipped(lake, cluster, ids, backlog.buckets))
     if "clocks" in may_be:
@@ -113,13 +114,19 @@ def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Co
         members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
         watermarks = ends.frame(lake.spark, WATERMARKS.schema)
         yield assignment_problems(members, of_batch(GROUP_STATUS), of_batch(LAG), watermarks, changes)
+
+
+def _under_replicated(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
+    """Replicas that are missing now, and were earlier."""
+    ids, previous = [s.snapshot_id for s in backlog.batch], backlog.previous
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
-    if "replicas" in may_be and backlog.previous:
-        earlier = {*before.values(), *backlog.previous.values()} - {*ids}
-        older = lake.read_snapshots(WATERMARKS, cluster, sorted(earlier))
-        watermarks = ends.frame(lake.spark, WATERMARKS.schema).unionByName(older)
-        yield under_replicated(watermarks, of_batch(LAG), before, backlog.previous)
+    seen = of_snapshots(cluster, sorted({*ids, *before.values(), *previous.values()}))
+    watermarks = lake.read_few_or_many(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.PARTS["watermarks"].names)
+    topics = sorted(watermarks.where_unknown("leader").distinct("topic"))
+    read = f"{of_snapshots(cluster, ids)} AND {one_of('topic', topics)}" if topics else "false"
+    lag = lake.read_few_or_many(LAG, read, *replicas.PARTS["lag"].names)
+    return replicas.find_under_replicated({"watermarks": watermarks, "lag": lag}, before, previous, backlog.buckets)
 
 
 def _skipped(lake: Lake, cluster: str, ids: Sequence[int], buckets: int) -> Rows:
@@ -138,7 +145,7 @@ def _has_wrong_clock(ids: Sequence[int]) -> str:
     """The predicate for watermarks of these snapshots whose newest timestamp may be wrong.
 
     A snapshot is not read before its instant, so a timestamp that is not ahead of the instant by so much is not ahead.
-    Clocks of brokers may differ from those of this job by a day.
+    It may be read much later.
     """
     last_second = max(ids) // 1_000 + DAY_MS
     is_in_seconds = f"max_timestamp_ms BETWEEN {FIRST_SECOND} AND {last_second}"
@@ -168,6 +175,7 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
         rounds=ROUNDS,
         batch=of_snapshots(cluster, ids),
         may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
+        is_incomplete=IS_INCOMPLETE,
         has_wrong_clock=_has_wrong_clock(ids),
         ledger=since(cluster, ids, WINDOW_MS),
         of_cluster=of_cluster(cluster),

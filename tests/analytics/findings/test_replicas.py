@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.replicas import seen_before, under_replicated
+from pipeline.analytics.findings.replicas import find_under_replicated, seen_before
 from pipeline.tables import LAG, WATERMARKS
-from tests.helpers.rows import frame
-from tests.helpers.worded import worded
+from tests.helpers.rows import few_rows
+from tests.helpers.worded import worded_rows
 
 MINUTE_MS = 60_000
 THEN, JUST, NOW = 0, 4 * MINUTE_MS, 5 * MINUTE_MS
@@ -22,9 +21,7 @@ ONLY_1: Log = (1, [1, 2, 3], [1])
 NO_LEADER: Log = (None, [4], [4])
 
 
-def problem(
-    spark: SparkSession, then: list[Log], now: list[Log], just: list[Log] | None = None
-) -> dict[str, Any] | None:
+def problem(then: list[Log], now: list[Log], just: list[Log] | None = None) -> dict[str, Any] | None:
     """The problem, where partition n of topic t{n} was like this five minutes ago, just so, and is like that now.
 
     Groups a and b read each partition.
@@ -32,11 +29,13 @@ def problem(
     by_time = ((THEN, then), (JUST, then if just is None else just), (NOW, now))
     rows = [(at, f"t{n}", n, *log) for at, logs in by_time for n, log in enumerate(logs)]
     readers = [(NOW, group, f"t{n}", n) for group in ("a", "b") for n in range(len(now))]
-    watermarks = frame(spark, WATERMARKS, "snapshot_id topic partition leader replicas isr", *rows)
-    lag = frame(spark, LAG, "snapshot_id group_id topic partition", *readers)
-    found = worded(under_replicated(watermarks, lag, {NOW: THEN}, {NOW: JUST})).collect()
+    parts = {
+        "watermarks": few_rows(WATERMARKS, "snapshot_id topic partition leader replicas isr", *rows),
+        "lag": few_rows(LAG, "snapshot_id group_id topic partition", *readers),
+    }
+    found = worded_rows(find_under_replicated(parts, {NOW: THEN}, {NOW: JUST}).collected_table())
     assert len(found) <= 1
-    return next((row.asDict() | {"evidence": json.loads(row.evidence)} for row in found), None)
+    return next((row | {"evidence": json.loads(row["evidence"])} for row in found), None)
 
 
 CASES = [
@@ -56,9 +55,9 @@ CASES = [
 
 @pytest.mark.parametrize(("then", "now", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_broker_that_stays_away_is_a_problem(
-    spark: SparkSession, then: list[Log], now: list[Log], expected: tuple[str, int, int] | None
+    then: list[Log], now: list[Log], expected: tuple[str, int, int] | None
 ) -> None:
-    row = problem(spark, then, now)
+    row = problem(then, now)
     assert (row and (row["severity"], row["evidence"]["broker"], row["magnitude"])) == expected
 
 
@@ -67,16 +66,16 @@ def test_a_broker_that_stays_away_is_a_problem(
     [(NO_LEADER, NO_LEADER, 1), (WELL, NO_LEADER, None), (NO_LEADER, WELL, None), (WITHOUT_3, WITHOUT_3, None)],
 )
 def test_a_partition_without_a_leader_is_a_problem_in_two_successive_snapshots(
-    spark: SparkSession, just: Log, now: Log, magnitude: int | None
+    just: Log, now: Log, magnitude: int | None
 ) -> None:
     """A replica that is only out of sync must be missing for five minutes."""
-    row = problem(spark, [WELL], [now], [just])
+    row = problem([WELL], [now], [just])
     assert (row and row["magnitude"]) == magnitude
 
 
-def test_the_words_name_the_broker(spark: SparkSession) -> None:
+def test_the_words_name_the_broker() -> None:
     logs = [WITHOUT_3, WITHOUT_3, ONLY_1, NO_LEADER, WELL]
-    row = problem(spark, logs, logs)
+    row = problem(logs, logs)
     assert row
     assert row["summary"] == (
         "Replicas of 4 partitions of 4 topics are not in sync; broker 3 is missing from 3. 1 partition has no leader, "
