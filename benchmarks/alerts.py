@@ -134,16 +134,16 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
 
 def _readers(lake: Lake, backlog: Backlog, where: str) -> Readers:
     """The rows of a batch whose `lag` is written, judged again."""
-    lag = lake.read_few_or_many(LAG, where)
-    known = lake.read_few_or_many(PARTITION_STATUS, of_snapshots(CLUSTER, backlog.up_to_complete))
-    parts = {"lag": lag, "known": known, "commits": lake.read_few_or_many(COMMITTED_OFFSETS, where)}
+    lag = lake.rows(LAG, where)
+    known = lake.rows(PARTITION_STATUS, of_snapshots(CLUSTER, backlog.up_to_complete))
+    parts = {"lag": lag, "known": known, "commits": lake.rows(COMMITTED_OFFSETS, where)}
     statuses = statuses_of_readers(parts, StatusConfig(), backlog.reach, backlog.buckets)
     older = sorted({*backlog.compared_with.values()} - {s.snapshot_id for s in backlog.batch})
     judged = {
         "lag": lag,
         "statuses": statuses,
-        "watermarks": lake.read_few_or_many(WATERMARKS, where),
-        "earlier": lake.read_few_or_many(LAG, of_snapshots(CLUSTER, older)),
+        "watermarks": lake.rows(WATERMARKS, where),
+        "earlier": lake.rows(LAG, of_snapshots(CLUSTER, older)),
     }
     return Readers(lag, statuses, find_suspects(judged, backlog.compared_with, StatusConfig(), backlog.buckets))
 

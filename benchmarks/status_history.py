@@ -59,7 +59,7 @@ def _copy_back(lake: Lake, first: int, before: int) -> None:
 
 def _copy(lake: Lake, table: Table, of: int, to: list[int]) -> None:
     """Gives other snapshots the rows of one; each gets a file of its own, as if a run had written it."""
-    rows = lake.read_snapshots(table, "bench", [of]).coalesce(1)
+    rows = lake.frame(table, of_snapshots("bench", [of])).coalesce(1)
     copies = (
         rows.withColumn("snapshot_id", F.lit(one)).withColumn("snapshot_date", date_of("snapshot_id")) for one in to
     )

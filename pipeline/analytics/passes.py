@@ -20,14 +20,14 @@ from pipeline.common.buckets import Bucket
 from pipeline.config.status import StatusConfig
 from pipeline.tables import WATERMARKS
 
-RULER_PARTS = index.SEEN | {"watermarks": WATERMARKS.some((*index.SEEN["watermarks"].names, "replicas"))}
+RULER_PARTS = index.INDEX_PARTS | {"watermarks": WATERMARKS.some((*index.INDEX_PARTS["watermarks"].names, "replicas"))}
 """What `rulers_and_curves` is computed from."""
 READER_PARTS = {
-    **lag.PARTS,
+    **lag.LAG_PARTS,
     "watermarks": WATERMARKS.some(
-        [*dict.fromkeys((*lag.PARTS["watermarks"].names, *suspects.PARTS["watermarks"].names))]
+        [*dict.fromkeys((*lag.LAG_PARTS["watermarks"].names, *suspects.PARTS["watermarks"].names))]
     ),
-    "known": status.PARTS["known"],
+    "known": status.STATUS_PARTS["known"],
     "earlier": suspects.PARTS["earlier"],
 }
 """What `readers_in_bucket` is computed from. There may be no part `reported`, `previous` or `files`."""
@@ -36,7 +36,7 @@ READER_PARTS = {
 def rulers_and_curves(bucket: Bucket, batch: Sequence[int]) -> Bucket:
     """The `rulers` of some partitions as of each snapshot of the batch, and their part of the brokers' `curves`.
 
-    These are rows of RULER_ROWS, and of PARTS_OF_CURVES. There may be no part `late`.
+    These are rows of RULER_ROWS, and of PARTIAL_CURVES. There may be no part `late`.
     """
     rulers = index.rulers_in_bucket(bucket, batch[0])
     is_of_batch = pc.is_in(bucket["watermarks"]["snapshot_id"], pa.array(batch, pa.int64()))

@@ -178,9 +178,9 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
     A cluster without a readable snapshot is left out.
     """
     by_cluster = Window.partitionBy("cluster")
-    marks = lake.read_all(COMPUTED, "cluster", "job", "snapshot_id").where(F.col("job").isin(*DONE))
+    marks = lake.frame(COMPUTED, "true", "cluster", "job", "snapshot_id").where(F.col("job").isin(*DONE))
     done = marks.select(*SNAPSHOT, F.lit(True).alias("is_done")).distinct()
-    known = lake.read_all(SNAPSHOTS, "cluster", "snapshot_id", "status").where(
+    known = lake.frame(SNAPSHOTS, "true", "cluster", "snapshot_id", "status").where(
         F.col("status").isin(*READABLE) & F.col("cluster").isin(*clusters)
     )
     numbered = (

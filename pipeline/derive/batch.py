@@ -8,7 +8,7 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from pipeline.analytics.lag.lag import PARTS
+from pipeline.analytics.lag.lag import LAG_PARTS
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows
 from pipeline.derive.backlog import Backlog
@@ -70,7 +70,7 @@ class Batch:
     @cached_property
     def previous(self) -> Rows:
         """The rows of `lag` from which commits continue, with the columns that tell which log a commit belongs to."""
-        return self.rows(LAG, self.backlog.up_to_complete, *PARTS["previous"].names)
+        return self.rows(LAG, self.backlog.up_to_complete, *LAG_PARTS["previous"].names)
 
     @property
     def watermarks(self) -> Rows:
@@ -79,7 +79,7 @@ class Batch:
 
     def rows(self, table: Table, snapshot_ids: Sequence[int], *columns: str) -> Rows:
         """The rows of some snapshots of the cluster in a table, or some columns of them."""
-        return self.lake.read_few_or_many(table, of_snapshots(self.cluster, snapshot_ids), *columns)
+        return self.lake.rows(table, of_snapshots(self.cluster, snapshot_ids), *columns)
 
     def frame(self, table: Table) -> DataFrame:
         """The rows of the batch in a table, as a DataFrame."""

@@ -102,7 +102,7 @@ def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: 
     ids = [s.snapshot_id for s in snapshots]
     log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(utc_text, ids)), reason)
     add_error(lake, cluster, ids, (LAG.name, None, reason, 1))
-    rows = lake.read_snapshots(LAG, cluster, ids).select("snapshot_id").distinct().collect()
+    rows = lake.frame(LAG, of_snapshots(cluster, ids)).select("snapshot_id").distinct().collect()
     kept = {row["snapshot_id"] for row in rows}
     for job, some in (
         (JOB, [s for s in snapshots if s.snapshot_id in kept]),

@@ -44,7 +44,7 @@ def problems_of_groups(
     """
     before = backlog.compared_with
     ids = {*(s.snapshot_id for s in backlog.batch), *before.values()}
-    groups = lake.read_few_or_many(GROUP_STATUS, of_snapshots(cluster, sorted(ids)), *OF_GROUPS.names)
+    groups = lake.rows(GROUP_STATUS, of_snapshots(cluster, sorted(ids)), *OF_GROUPS.names)
     found = find_group_problems(suspects, groups, before, settings, backlog.buckets)
     return [found, *rare_problems(lake, cluster, backlog, watermarks)]
 
@@ -77,7 +77,7 @@ def keep_findings(
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, of_batch)
     # Read again, because Spark would compute many rows a second time.
-    history = lake.read_few_or_many(FINDING_HISTORY, of_batch)
+    history = lake.rows(FINDING_HISTORY, of_batch)
     # Collected, because a MERGE would compute them a second time: a few rows for each group or client at most.
     rows = findings(history.grouped(["finding_id"], findings_seen, SO_FAR).collected(), past)
     if rows:
@@ -89,8 +89,8 @@ def _worded(lake: Lake, problems: Sequence[Rows]) -> Rows:
     by_spark = [rows.rows for rows in problems if isinstance(rows.rows, DataFrame)]
     found = [rows for rows in problems if not isinstance(rows.rows, DataFrame)]
     if by_spark:
-        found.append(lake.few_or_many(reduce(DataFrame.unionByName, by_spark)))
-    return lake.computed_once(Rows.all_of(found, PROBLEMS).mapped(with_words, WORDED))
+        found.append(lake.computed(reduce(DataFrame.unionByName, by_spark)))
+    return lake.computed(Rows.all_of(found, PROBLEMS).mapped(with_words, WORDED))
 
 
 def _shared_before(
@@ -102,7 +102,7 @@ def _shared_before(
         return []
     ids = {*judged["cluster"], *(row["last_seen"] for row in shared)}
     where = f"{of_snapshots(cluster, sorted(ids))} AND group_id IS NULL AND client_id IS NULL AND snapshot_id < {first}"
-    rows = lake.read_few_or_many(FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence")
+    rows = lake.rows(FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence")
     return sorted(rows.collected(), key=itemgetter("snapshot_id"))
 
 
@@ -117,4 +117,4 @@ def _earlier(lake: Lake, cluster: str, first: int) -> list[dict[str, Any]]:
     begin = instant_literal(first)
     ends = "coalesce(resolution_confirmed_at, resolved_at)"
     is_newer = f"resolved_at IS NULL OR {ends} >= {begin} OR last_seen >= {begin}"
-    return lake.read_few_or_many(FINDINGS, f"{of_cluster(cluster)} AND ({is_newer})").collected()
+    return lake.rows(FINDINGS, f"{of_cluster(cluster)} AND ({is_newer})").collected()

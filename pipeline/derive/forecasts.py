@@ -73,4 +73,4 @@ def _weeks(batch: Batch, groups: dict[int, list[str]]) -> Rows:
     """What was written for some groups in the hours before snapshots of earlier weeks."""
     named = one_of("group_id", sorted({group for some in groups.values() for group in some}))
     where = f"{of_snapshots(batch.cluster, batch.backlog.weeks)} AND {named} AND written_per_s_1h IS NOT NULL"
-    return batch.lake.read_few_or_many(FORECASTS, where, *FORECAST_PARTS["weeks"].names)
+    return batch.lake.rows(FORECASTS, where, *FORECAST_PARTS["weeks"].names)

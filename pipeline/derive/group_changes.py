@@ -35,7 +35,7 @@ def keep_group_changes(batch: Batch, _: Readers) -> None:
     read = of_snapshots(cluster, [s.snapshot_id for s in snapshots])
     complete = [s.snapshot_id for s in snapshots if s.is_complete]
     bronze = {
-        name: lake.read_few_or_many(table, read, *CHANGE_PARTS[name].names)
+        name: lake.rows(table, read, *CHANGE_PARTS[name].names)
         for name, table in (("members", GROUP_MEMBERS), ("commits", COMMITTED_OFFSETS))
     }
     parts = rows_of_changed_groups(lake, bronze, complete, reach)

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.analytics.histograms.lag_histograms import (
     MEASURES,
-    PARTS,
+    TALLIES,
     histograms_of_snapshots,
     histograms_of_windows,
 )
@@ -64,7 +64,7 @@ def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: lis
 
 
 def _covered(lake: Lake, where: str) -> Rows:
-    return lake.read_few_or_many(LAG_HISTOGRAMS, where, *PARTS.names, "window_ms")
+    return lake.rows(LAG_HISTOGRAMS, where, *TALLIES.names, "window_ms")
 
 
 def _are_same(few: Rows, others: Rows) -> bool:

@@ -16,7 +16,7 @@ from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS
 from pipeline.analytics.histograms.lag_histograms import COUNTED
 from pipeline.analytics.keys import GROUP, TOPIC, TOPIC_PARTITION
-from pipeline.analytics.lag.lag import PARTS, facts_of_groups
+from pipeline.analytics.lag.lag import LAG_PARTS, facts_of_groups
 from pipeline.analytics.lag.log_files import located_offsets
 from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.analytics.passes import READER_PARTS, readers_in_bucket
@@ -129,17 +129,17 @@ def _parts(batch: Batch, *, has_moved: bool) -> dict[str, Rows]:
     if backlog.has_positions:
         parts["reported"] = _reported(batch)
     if batch.settings.log_dirs:
-        of_clients = parts["reported"].frame(lake.spark, PARTS["reported"]) if "reported" in parts else None
+        of_clients = parts["reported"].frame(lake.spark, LAG_PARTS["reported"]) if "reported" in parts else None
         find = partial(locate, log_dirs=batch.settings.log_dirs)
         commits, watermarks, members = (batch.frame(t) for t in (COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS))
         located = located_offsets(commits, watermarks, members, of_clients, find)
-        parts["files"] = lake.few_or_many(located)
+        parts["files"] = lake.computed(located)
     return parts
 
 
 def _moved_topics(batch: Batch) -> DataFrame:
     """The topics in which commits may belong to another log."""
-    previous = batch.previous.frame(batch.lake.spark, PARTS["previous"])
+    previous = batch.previous.frame(batch.lake.spark, LAG_PARTS["previous"])
     return moved_topics(batch.frame(COMMITTED_OFFSETS), batch.frame(WATERMARKS), previous)
 
 
@@ -151,8 +151,8 @@ def _reported(batch: Batch) -> Rows:
     just_before = batch.rows(LAG, before).frame(lake.spark, LAG.schema)
     observations = observed(positions, [*before, *batch.snapshot_ids])
     clients = batch.settings.clients
-    of_readers = reader_positions(observations, watermarks, commits, members, just_before, clients, lake.computed)
-    return lake.computed_once(lake.few_or_many(of_readers))
+    of_readers = reader_positions(observations, watermarks, commits, members, just_before, clients, lake.computed_frame)
+    return lake.computed(of_readers)
 
 
 def _any_moved(batch: Batch) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.log_index import index as log_index
 from pipeline.analytics.log_index.index import RULER_ROWS
 from pipeline.analytics.page_cache.reuse_distance import (
-    PARTS_OF_CURVES,
+    PARTIAL_CURVES,
     BrokerCurves,
     curves_of,
 )
@@ -84,8 +84,8 @@ class Index:
     def watermarks(self, batch: Sequence[int], *, once: bool = False) -> Rows:
         """The watermarks of the tail and of a batch; `once`: they are computed only once for several queries."""
         where = of_snapshots(self.cluster, sorted({*self.tail, *batch}))
-        found = self.lake.read_few_or_many(WATERMARKS, where)
-        return self.lake.computed_once(found) if once else found
+        found = self.lake.rows(WATERMARKS, where)
+        return self.lake.computed(found) if once else found
 
     def rulers(self, batch: Sequence[int], watermarks: Rows) -> Rows:
         """The rulers as of each snapshot of the batch: RULER_ROWS. `watermarks` are those of the tail and the batch."""
@@ -94,7 +94,7 @@ class Index:
     def rulers_and_curves(self, batch: Sequence[int], watermarks: Rows, spread: Spread) -> tuple[Rows, BrokerCurves]:
         """The same, computed only once and spread by partition; and the curves of the brokers, on the driver."""
         compute = partial(rulers_and_curves, batch=[*batch])
-        returns = {"rulers": [Form(RULER_ROWS, spread)], "curves": [Form(PARTS_OF_CURVES, Spread())]}
+        returns = {"rulers": [Form(RULER_ROWS, spread)], "curves": [Form(PARTIAL_CURVES, Spread())]}
         seen = self._seen(watermarks, batch)
         compute_once = partial(self.lake.computed_or_staged, name=f"rulers_{self.cluster}", snapshot_id=batch[0])
         made = tables_in_buckets(seen, RULER_PARTS, spread, compute, returns, compute_once)
@@ -122,8 +122,8 @@ class Index:
             raise LakeError(REWRITTEN)
 
     def _known(self) -> Rows:
-        names = log_index.SEEN["stored"].names
-        found = self.lake.read_few_or_many(LOG_INDEX, of_cluster(self.cluster), *names, "through_snapshot_id")
+        names = log_index.INDEX_PARTS["stored"].names
+        found = self.lake.rows(LOG_INDEX, of_cluster(self.cluster), *names, "through_snapshot_id")
         through = -1 if self.through is None else self.through
         if not isinstance(found.rows, DataFrame):
             if found.rows.filter(pc.field("through_snapshot_id") > through).num_rows:
@@ -138,7 +138,7 @@ class Index:
         """The parts of which rulers are made. A snapshot of the batch is late if the index already includes it."""
         # The running snapshot may have look-ups from a killed run; they will be replaced.
         learnt = of_snapshots(self.cluster, [i for i in self.tail if i != self.running])
-        samples = self.lake.read_few_or_many(LOG_SAMPLES, learnt, *log_index.SEEN["samples"].names)
+        samples = self.lake.rows(LOG_SAMPLES, learnt, *log_index.INDEX_PARTS["samples"].names)
         seen = {
             "stored": self._known(),
             "watermarks": watermarks.where_in("snapshot_id", self.tail),

@@ -97,7 +97,7 @@ def _unreadable(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
         "commits": (COMMITTED_OFFSETS, f"{where} AND {unreadable.IS_UNREAD_GROUP}"),
         "watermarks": (WATERMARKS, f"{of_batch} AND leader IS NULL"),
     }
-    parts = {name: lake.read_few_or_many(*table, *unreadable.PARTS[name].names) for name, table in tables.items()}
+    parts = {name: lake.rows(*table, *unreadable.PARTS[name].names) for name, table in tables.items()}
     return unreadable.find_unreadable(parts, backlog.previous, backlog.buckets)
 
 
@@ -105,13 +105,13 @@ def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Co
     """The others that there may be. `ends` are the watermarks of the batch."""
     ids = [s.snapshot_id for s in backlog.batch]
     if "restless" in may_be:
-        changes = lake.read_where(GROUP_CHANGES, since(cluster, ids, READ_MS))
-        yield restless_groups(changes, lake.read_snapshots(GROUP_MEMBERS, cluster, ids), ids)
+        changes = lake.frame(GROUP_CHANGES, since(cluster, ids, READ_MS))
+        yield restless_groups(changes, lake.frame(GROUP_MEMBERS, of_snapshots(cluster, ids)), ids)
     judged = settled_snapshots(backlog)
-    of_batch = partial(lake.read_snapshots, cluster=cluster, snapshot_ids=ids)
+    of_batch = partial(lake.frame, where=of_snapshots(cluster, ids))
     if "shared" in may_be and judged:
-        changes = lake.read_where(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
-        members = lake.read_snapshots(GROUP_MEMBERS, cluster, judged)
+        changes = lake.frame(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
+        members = lake.frame(GROUP_MEMBERS, of_snapshots(cluster, judged))
         watermarks = ends.frame(lake.spark, WATERMARKS.schema)
         yield assignment_problems(members, of_batch(GROUP_STATUS), of_batch(LAG), watermarks, changes)
 
@@ -122,23 +122,23 @@ def _under_replicated(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
     seen = of_snapshots(cluster, sorted({*ids, *before.values(), *previous.values()}))
-    watermarks = lake.read_few_or_many(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.PARTS["watermarks"].names)
+    watermarks = lake.rows(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.PARTS["watermarks"].names)
     topics = sorted(watermarks.where_unknown("leader").distinct("topic"))
     read = f"{of_snapshots(cluster, ids)} AND {one_of('topic', topics)}" if topics else "false"
-    lag = lake.read_few_or_many(LAG, read, *replicas.PARTS["lag"].names)
+    lag = lake.rows(LAG, read, *replicas.PARTS["lag"].names)
     return replicas.find_under_replicated({"watermarks": watermarks, "lag": lag}, before, previous, backlog.buckets)
 
 
 def _skipped(lake: Lake, cluster: str, ids: Sequence[int], buckets: int) -> Rows:
     where = of_snapshots(cluster, ids)
     tables = {"partitions": PARTITION_STATUS, "groups": GROUP_STATUS}
-    parts = {name: lake.read_few_or_many(table, where, *skipped.PARTS[name].names) for name, table in tables.items()}
+    parts = {name: lake.rows(table, where, *skipped.PARTS[name].names) for name, table in tables.items()}
     return skipped.find_skipped(parts, buckets)
 
 
 def _clocks(lake: Lake, cluster: str, ids: Sequence[int]) -> Rows:
     where = f"{of_snapshots(cluster, ids)} AND {_has_wrong_clock(ids)}"
-    return find_clocks(lake.read_few_or_many(WATERMARKS, where, *STAMPED.names))
+    return find_clocks(lake.rows(WATERMARKS, where, *STAMPED.names))
 
 
 def _has_wrong_clock(ids: Sequence[int]) -> str:
@@ -154,7 +154,7 @@ def _has_wrong_clock(ids: Sequence[int]) -> str:
 
 def _missing(lake: Lake, cluster: str, ids: Sequence[int]) -> Rows:
     """What is missing before the snapshots. An hour has few of them."""
-    ledger = lake.read_few_or_many(SNAPSHOTS, since(cluster, ids, WINDOW_MS), *TAKEN.names)
+    ledger = lake.rows(SNAPSHOTS, since(cluster, ids, WINDOW_MS), *TAKEN.names)
     return Rows(snapshots_missing(ledger.collected_table(), ids))
 
 

@@ -27,7 +27,7 @@ def keep_slo(batch: Batch, _: Readers) -> None:
     slos = batch.settings.slo
     if not slos:
         return
-    known = lake.read_where(SLO, continued_rows(cluster, backlog, slos))
+    known = lake.frame(SLO, continued_rows(cluster, backlog, slos))
     timeline = timeline_of(backlog, _late(lake, cluster, backlog))
     met = objectives_met(batch.frame(LAG), slos, batch.settings.status.markers)
     rows = budgets(met, known, slos, timeline)

@@ -6,7 +6,7 @@ With Spark it uses only SQL and the DataFrame writer, not DeltaTable or the JVM,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -17,9 +17,7 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from pipeline.common.arrow_udf import OfRows
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import Rows
 from pipeline.lake.conflicts import FAILURES
@@ -28,7 +26,6 @@ from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
 from pipeline.lake.merge import Merged, merge_statement, temporary_view
-from pipeline.lake.predicates import of_cluster, of_each, of_snapshots
 from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
@@ -67,31 +64,21 @@ class Lake(LakeTables):
         return Lake(self.spark, self._config, self._may_write)
 
     def read(self, table: Table) -> DataFrame:
-        """All rows of a table with the columns of its schema, lazily. Callers filter by cluster and date."""
+        """All rows of a table with the columns of its schema, by Spark, lazily. Callers filter by cluster and date."""
         return self.spark.table(self.identifier(table)).select(*table.columns)
 
-    def read_all(self, table: Table, *columns: str) -> DataFrame:
-        """All rows of a table, as of now; of some `columns` if they are given.
+    def rows(self, table: Table, where: str = "true", *columns: str) -> Rows:
+        """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns.
 
-        If the rows are few, this and the other methods below read them immediately, without Spark.
+        If the rows are few, they are read immediately, without Spark.
         """
-        return self._read(table, "true", columns)
+        names = columns or table.columns
+        few = self._read_few(table, where, names)
+        return Rows(self.read(table).where(where).select(*names) if few is None else few)
 
-    def read_cluster(self, table: Table, cluster: str, *columns: str) -> DataFrame:
-        """The rows of one cluster."""
-        return self._read(table, of_cluster(cluster), columns)
-
-    def read_snapshots(self, table: Table, cluster: str, snapshot_ids: Sequence[int]) -> DataFrame:
-        """The rows of some snapshots of one cluster."""
-        return self._read(table, of_snapshots(cluster, snapshot_ids))
-
-    def read_each(self, table: Table, wanted: Mapping[str, Collection[int]], columns: Sequence[str] = ()) -> DataFrame:
-        """The rows, or some `columns` of them, of some snapshots; in a table of windows, the windows of single ones."""
-        return self._read(table, of_each(wanted, windows="window_start" in table.columns), columns)
-
-    def read_where(self, table: Table, where: str, *columns: str) -> DataFrame:
-        """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns."""
-        return self._read(table, where, columns)
+    def frame(self, table: Table, where: str = "true", *columns: str) -> DataFrame:
+        """The same rows as a DataFrame."""
+        return self.rows(table, where, *columns).frame(self.spark, table.some(columns or table.columns))
 
     def query(self, statement: str, *tables: Table) -> list[dict[str, Any]]:
         """The rows of a query, as dictionaries. They must be few.
@@ -103,9 +90,6 @@ class Lake(LakeTables):
                 return self._driver.query(statement.format_map({table.name: table.name for table in tables}), tables)
         names = {table.name: self.identifier(table) for table in tables}
         return [row.asDict() for row in self.spark.sql(statement.format_map(names)).collect()]
-
-    def _read(self, table: Table, where: str, columns: Sequence[str] = ()) -> DataFrame:
-        return self.read_few_or_many(table, where, *columns).frame(self.spark, table.some(columns or table.columns))
 
     def _read_few(self, table: Table, where: str, names: Sequence[str]) -> pa.Table | None:
         """The rows as the driver reads them; None if it cannot, or if they are many."""
@@ -159,7 +143,7 @@ class Lake(LakeTables):
     def replace_rows(self, table: Table, rows: Sequence[tuple[Any, ...]], where: str) -> None:
         """Replaces rows like `replace`. The new rows are tuples with the columns of the table's schema."""
         found = arrow_rows(table, rows) if self._driver else None
-        self._replace(table, lambda: self.rows(table, rows).select(*stored_columns(table)), where, found)
+        self._replace(table, lambda: self.frame_of(table, rows).select(*stored_columns(table)), where, found)
 
     def _replace(self, table: Table, rows: Callable[[], DataFrame], where: str, few: Any = None) -> None:
         """Writes `few` by the driver if they are given, else `rows` by Spark."""
@@ -170,7 +154,7 @@ class Lake(LakeTables):
 
         self.commit(table, by_spark, None if few is None else lambda driver: driver.overwrite(table, few, where))
 
-    def rows(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    def frame_of(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
         """A DataFrame of a few tuples with the columns of the table's schema. It is written as one file."""
         return self.spark.createDataFrame([tuple(map(_aware, row)) for row in rows], table.schema).coalesce(1)
 
@@ -194,18 +178,26 @@ class Lake(LakeTables):
         rows.writeTo(table).using("delta").createOrReplace()
         return self.spark.table(table)
 
-    def computed(self, rows: DataFrame) -> DataFrame:
-        """The same rows, computed only once for several queries; unchanged if the session cannot keep rows.
+    def computed(self, rows: DataFrame | Rows) -> Rows:
+        """The rows, computed only once for several queries: on the driver, if the job expects few.
+
+        They are unchanged if the session cannot keep rows, like serverless compute.
+        """
+        found = rows.rows if isinstance(rows, Rows) else rows
+        if isinstance(found, pa.Table):
+            return Rows(found)
+        try:
+            return Rows(found.toArrow() if self._driver and self._expects_few else found.localCheckpoint())
+        except FAILURES:
+            return Rows(found)
+
+    def computed_frame(self, rows: DataFrame) -> DataFrame:
+        """The same as a DataFrame.
 
         Plans then begin with these rows. Spark analyses a whole plan again with each step that is added, so a long plan
         that is used often takes seconds.
         """
-        try:
-            if self._driver and self._expects_few:
-                return Rows(rows.toArrow()).frame(self.spark, rows.schema)
-            return rows.localCheckpoint()
-        except FAILURES:  # serverless compute has no checkpoints
-            return rows
+        return self.computed(rows).frame(self.spark, rows.schema)
 
     def computed_or_staged(self, rows: DataFrame, name: str, snapshot_id: int) -> DataFrame:
         """Many rows, computed only once for several queries, like `computed`; staged if the session cannot keep rows.
@@ -222,24 +214,6 @@ class Lake(LakeTables):
         staged = self.stage(f"{name}_{snapshot_id // MINUTE_MS % STAGES}", rows.withColumn("run", run))
         is_own = F.when(F.col("run") == run, F.lit(True)).otherwise(F.raise_error(F.lit(STAGED_OVER)).cast("boolean"))
         return staged.where(is_own).drop("run")
-
-    def few_or_many(self, rows: DataFrame) -> Rows:
-        """The rows, computed immediately if the job expects few."""
-        return Rows(rows.toArrow() if self._driver and self._expects_few else rows)
-
-    def computed_few_or_many(self, rows: DataFrame, function: OfRows, schema: StructType) -> Rows:
-        """What a function makes of rows, of some of them at a time; like the rows of `computed`, only once."""
-        return self.computed_once(self.few_or_many(rows).mapped(function, schema))
-
-    def computed_once(self, rows: Rows) -> Rows:
-        """The same rows, computed only once for several queries, like `computed`. Few rows are already computed."""
-        return rows if isinstance(rows.rows, pa.Table) else Rows(self.computed(rows.rows))
-
-    def read_few_or_many(self, table: Table, where: str, *columns: str) -> Rows:
-        """The rows that satisfy a predicate, which Spark and DataFusion must both understand; some of their columns."""
-        names = columns or table.columns
-        few = self._read_few(table, where, names)
-        return Rows(self.read(table).where(where).select(*names) if few is None else few)
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""
@@ -307,7 +281,7 @@ class Lake(LakeTables):
         )
 
     def _merge_by_spark(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str) -> Merged:
-        with temporary_view(self.rows(table, rows).select(*stored_columns(table))) as view:
+        with temporary_view(self.frame_of(table, rows).select(*stored_columns(table))) as view:
             statement = merge_statement(table, self.identifier(table), view, rows, cluster, update_if)
             counts = self.spark.sql(statement).collect()[0]
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
@@ -315,12 +289,12 @@ class Lake(LakeTables):
     def collected_if_few(self, rows: Rows) -> Rows:
         """The rows, on the driver if they are few, else computed only once for several queries.
 
-        Results may be few although the job expects many rows. So this computes them to find out, unlike `few_or_many`.
+        Results may be few although the job expects many rows. So this computes them to find out, unlike `computed`.
         """
         if isinstance(rows.rows, pa.Table):
             return rows
         found = rows.rows.limit(MANY_ROWS).toArrow()
-        return Rows(found) if found.num_rows < MANY_ROWS else self.computed_once(rows)
+        return Rows(found) if found.num_rows < MANY_ROWS else self.computed(rows)
 
 
 def _aware(value: Any) -> Any:

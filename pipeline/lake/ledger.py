@@ -15,6 +15,7 @@ from pipeline.common.epoch import to_epoch_ms, utc, utc_date, utc_text
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import SnapshotConfig
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Clock, Lake, further_back, of_cluster
+from pipeline.lake.predicates import of_each, of_snapshots
 from pipeline.tables import COMPUTED, SNAPSHOTS
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ def add_error(lake: Lake, cluster: str, snapshot_ids: Sequence[int], error: Erro
     counts = (f"CASE WHEN {row}.errors IS NULL THEN 0 ELSE cardinality({row}.errors) END" for row in "ts")
     is_same = f"t.run_id = s.run_id AND t.status = s.status AND {' + 1 = '.join(counts)}"
     for _ in range(CONFLICT_TRIES):
-        rows = lake.read_snapshots(SNAPSHOTS, cluster, snapshot_ids).collect()
+        rows = lake.frame(SNAPSHOTS, of_snapshots(cluster, snapshot_ids)).collect()
         changed = [
             tuple((row | {"errors": [*(row["errors"] or []), error]}).values())
             for row in (row.asDict() for row in rows)
@@ -193,7 +194,7 @@ class Ledger:
 
     def _rows(self, clusters: Collection[str], snapshot_id: int) -> dict[str, dict[str, Any]]:
         since = F.unix_millis("started_at").alias("since")
-        found = self._lake.read_each(SNAPSHOTS, {cluster: [snapshot_id] for cluster in clusters})
+        found = self._lake.frame(SNAPSHOTS, of_each({cluster: [snapshot_id] for cluster in clusters}))
         rows = found.select("cluster", "run_id", "status", since).collect()
         return {
             row["cluster"]: {"run_id": row["run_id"], "status": row["status"], "since": utc(row["since"])}

@@ -42,7 +42,7 @@ def rename_cluster(lake: Lake, old: str, new: str) -> None:
 
 
 def _has(lake: Lake, table: Table, cluster: str) -> bool:
-    return bool(lake.read_cluster(table, cluster, "cluster").limit(1).collect())
+    return bool(lake.frame(table, of_cluster(cluster), "cluster").limit(1).collect())
 
 
 def _renamed(lake: Lake, table: Table, old: str, new: str) -> DataFrame:

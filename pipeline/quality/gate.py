@@ -95,7 +95,7 @@ def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int)
 
     Rows with an error are not judged, because they only say what could not be read.
     """
-    landed = lake.read_snapshots(table, cluster, [snapshot_id])
+    landed = lake.frame(table, of_snapshots(cluster, [snapshot_id]))
     failed = judge(_judged(landed, table), EXPECTATIONS[table.name])
     if not failed:
         return Verdict(())

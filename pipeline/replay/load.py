@@ -19,7 +19,7 @@ from pipeline.common.errors import ConfigError
 from pipeline.common.files import redacted
 from pipeline.config import Config
 from pipeline.derive import Settings, compute_cluster
-from pipeline.lake import Clock, Lake, of_snapshots
+from pipeline.lake import Clock, Lake, of_cluster, of_snapshots
 from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim, ErrorEntry, Ledger, Summary
 from pipeline.replay.recording import Logged, Recording, nearest
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, READABLE, SNAPSHOTS, WATERMARKS, Table
@@ -60,7 +60,7 @@ def _known(lake: Lake, cluster: str) -> set[int]:
     """The snapshots of a recording that are already in the lake."""
     # Snapshots of a recording have no requests to brokers, and are never running or failed.
     is_taken = (F.size(F.map_keys("requests")) > 0) | ~F.col("status").isin(*READABLE)
-    rows = lake.read_cluster(SNAPSHOTS, cluster).select("snapshot_id", is_taken.alias("is_taken"))
+    rows = lake.frame(SNAPSHOTS, of_cluster(cluster)).select("snapshot_id", is_taken.alias("is_taken"))
     found = rows.collect()
     if any(row["is_taken"] for row in found):
         raise ConfigError(
@@ -105,9 +105,9 @@ def _land(
             }
         )
         lake.replace(table, named, of_snapshots(cluster, ids))
-        landed = lake.read_snapshots(table, cluster, ids)
+        landed = lake.frame(table, of_snapshots(cluster, ids))
         rows[table.name] = dict(landed.groupBy("snapshot_id").count().collect())
-    errors = _errors(lake.read_snapshots(CLIENT_POSITIONS, cluster, ids))
+    errors = _errors(lake.frame(CLIENT_POSITIONS, of_snapshots(cluster, ids)))
     summaries = []
     for i in ids:
         failed, understood = without_understood(errors.get(i, []))

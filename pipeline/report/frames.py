@@ -88,9 +88,9 @@ class Frames:
 
         def rows(table: Table) -> DataFrame:
             if table in _DAYS_OF:
-                return lake.read_where(table, since_days(since, _DAYS_OF[table]) if since else "true")
+                return lake.frame(table, since_days(since, _DAYS_OF[table]) if since else "true")
             is_read = table is FINDING_HISTORY and selection.to_ms is not None  # by `_findings_as_known`
-            return lake.read(table) if is_read else lake.read_where(table, "false")  # `at` reads it
+            return lake.read(table) if is_read else lake.frame(table, "false")  # `at` reads it
 
         tables: dict[str, Any] = {
             name: rows(table)
@@ -102,10 +102,11 @@ class Frames:
     def at(self, name: str, wanted: Mapping[str, Collection[int]], columns: Sequence[str] = ()) -> DataFrame:
         """The rows of a table at the wanted snapshots of each cluster, with some of its columns or with all."""
         table = self._tables()[name]
+        where = of_each(wanted, windows="window_start" in table.columns)
         if self.lake is not None:
-            return self.lake.read_each(table, wanted, columns).where(_is_in(table, self.selection))
+            return self.lake.frame(table, where, *columns).where(_is_in(table, self.selection))
         rows: DataFrame = getattr(self, name)
-        return rows.where(of_each(wanted, windows="window_start" in table.columns))
+        return rows.where(where)
 
     @property
     def has_groups(self) -> bool:

@@ -187,7 +187,7 @@ def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Land
     if others:
         landed.errors.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
     if errors:
-        rows = lake.read_snapshots(CLIENT_POSITIONS, claim.cluster, [claim.snapshot_id])
+        rows = lake.frame(CLIENT_POSITIONS, of_snapshots(claim.cluster, [claim.snapshot_id]))
         failed, understood = without_understood(error_entries(rows, CLIENT_POSITIONS.name, F.col("endpoint")))
         landed.errors += failed
         if understood:

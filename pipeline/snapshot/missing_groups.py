@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline.kafka.named_groups import KNOWN_GROUPS, asking_for_groups
 from pipeline.kafka.snapshot import KIND, SnapshotSource
-from pipeline.lake import Lake, of_cluster, one_of
+from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
 from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim
 from pipeline.tables import GROUP_MEMBERS, SNAPSHOTS
 
@@ -32,7 +32,7 @@ def groups_not_gone(lake: Lake, claim: Claim, staged: DataFrame, options: Mappin
         return None
     # A group that is denied now is an error once: as long as it is, Kafka does not say whether it is gone.
     is_denied = F.col("error").eqNullSafe(DENIED)
-    known = lake.read_snapshots(GROUP_MEMBERS, claim.cluster, [before])
+    known = lake.frame(GROUP_MEMBERS, of_snapshots(claim.cluster, [before]))
     known = known.where(F.col("group_id").isNotNull() & ~is_denied)
     known = known.groupBy("group_id").agg(F.max("group_type").alias("group_type")).select(*KNOWN_GROUPS.names)
     now = staged.where(F.col(KIND) == GROUP_MEMBERS.name).select("group_id")

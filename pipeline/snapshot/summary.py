@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.common.words import named
 from pipeline.kafka.groups import OFFSETS_TOPIC
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, ErrorEntry, Summary
 from pipeline.quality.rules import oddities
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
@@ -50,7 +50,7 @@ class Landed:
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
     """The content of the ledger row, from the counts that were made while the rows landed and from rows with errors."""
-    tables = {t.name: lake.read_snapshots(t, claim.cluster, [claim.snapshot_id]) for t in BRONZE}
+    tables = {t.name: lake.frame(t, of_snapshots(claim.cluster, [claim.snapshot_id])) for t in BRONZE}
     errors = [
         *_broker_errors(landed.brokers),
         *(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipeline.analytics.log_index.index import RULER_ROWS, wanted_times
 from pipeline.derive.log_index import Index
 from pipeline.kafka.lookups import SAMPLES, searching
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, WATERMARKS
 
 
@@ -30,7 +30,7 @@ def learnt_samples(
         # A late snapshot that was read after this one has a ruler here, too.
         rulers.where(F.col("snapshot_id") == snapshot_id),
         seen.where_in("snapshot_id", [snapshot_id]).frame(lake.spark, WATERMARKS.schema),
-        lake.read_snapshots(COMMITTED_OFFSETS, cluster, [snapshot_id]),
+        lake.frame(COMMITTED_OFFSETS, of_snapshots(cluster, [snapshot_id])),
         most=budget,
         with_tiered=with_tiered,
     )

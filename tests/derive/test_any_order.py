@@ -112,12 +112,12 @@ def again(lake: Lake, landed: Sequence[int]) -> None:
 
 
 def through(lake: Lake) -> int:
-    return int(lake.read_all(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0] or 0)
+    return int(lake.frame(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0] or 0)
 
 
 def check(lake: Lake, landed: Sequence[int]) -> None:
     """Each snapshot has one row of each kind, which is right within its stated error, and no ruler had to restart."""
-    rows = lake.read_all(LAG).collect()
+    rows = lake.frame(LAG).collect()
     assert Counter(row.snapshot_id for row in rows) == Counter(landed)
     third = sorted(row.captured_at for row in rows)[2:3]
     for row in rows:
@@ -130,18 +130,18 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
             assert row.bytes_error <= BYTES
             assert row.time_error_ms <= 2 * MINUTE_MS
     for table in (PARTITION_STATUS, GROUP_STATUS):
-        judged = lake.read_all(table).collect()
+        judged = lake.frame(table).collect()
         assert Counter(row.snapshot_id for row in judged) == Counter(landed)
         assert {row.status for row in judged} <= {"ok", "unknown"}  # unknown while it has just been seen first
-    forecasts = Counter((row.snapshot_id, row.topic) for row in lake.read_all(FORECASTS).collect())
+    forecasts = Counter((row.snapshot_id, row.topic) for row in lake.frame(FORECASTS).collect())
     assert forecasts == Counter((snapshot_id, topic) for snapshot_id in landed for topic in ("t", None))
-    marks = lake.read_all(COMPUTED).collect()
+    marks = lake.frame(COMPUTED).collect()
     assert Counter(mark.snapshot_id for mark in marks) == Counter(landed)
-    counted = lake.read_where(LAG_HISTOGRAMS, "window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
+    counted = lake.frame(LAG_HISTOGRAMS, "window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
     assert [(*row,) for row in counted.agg(F.count("*"), F.sum("count"), F.sum("sum")).collect()] == [
         (len(landed), len(landed), UNREAD * len(landed))
     ]
-    assert {row.restarts for row in lake.read_all(LOG_INDEX).collect()} <= {0}
+    assert {row.restarts for row in lake.frame(LOG_INDEX).collect()} <= {0}
 
 
 @pytest.mark.lengthy

@@ -322,7 +322,7 @@ def test_the_files_of_newer_snapshots_are_joined_where_they_are_many(
     newer = EVERY_MINUTE[-6:]
     for i in newer:
         land(long, [i])
-    before = {row["snapshot_id"]: row for row in long.read_all(SNAPSHOTS).collect()}
+    before = {row["snapshot_id"]: row for row in long.frame(SNAPSHOTS).collect()}
     the_ledger.compact_newer(long, "east", newer[-1])
     after = long.read(SNAPSHOTS)
     assert {row["snapshot_id"]: row for row in after.collect()} == before

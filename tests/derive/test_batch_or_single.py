@@ -31,6 +31,7 @@ from pipeline.tables import (
     WATERMARKS,
     Table,
 )
+from tests.conftest import ROOT
 from tests.helpers.rows import frame
 
 T0 = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
@@ -151,7 +152,7 @@ def lake_of(spark: SparkSession, folder: Path, history: list[tuple[int, Rows]], 
 
 
 def rows_of(lake: Lake, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = [row.asDict(recursive=True) for row in lake.read_all(table).collect()]
+    rows = [row.asDict(recursive=True) for row in lake.frame(table).collect()]
     found = {tuple(row[name] for name in table.key): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -164,7 +165,7 @@ class Recorder:
         self.read: defaultdict[str, set[str]] = defaultdict(set)
         self.written: defaultdict[str, set[str]] = defaultdict(set)
         self._step: str | None = None
-        for name, of_step in (("read", self.read), ("read_few_or_many", self.read), ("commit", self.written)):
+        for name, of_step in (("read", self.read), ("rows", self.read), ("commit", self.written)):
             patch.setattr(Lake, name, self._seen(getattr(Lake, name), of_step, lambda table, *_: [table]))
         patch.setattr(Lake, "query", self._seen(Lake.query, self.read, lambda _, *tables: tables))
         patch.setattr(steps, "compute_readers", self._within("readers", steps.compute_readers))
@@ -232,6 +233,13 @@ def test_each_step_comes_after_those_whose_rows_it_reads() -> None:
         own = {table.name for table in step.writes}
         assert {table.name for table in step.reads} & derived <= written | own, own
         written |= own
+
+
+def test_the_design_has_the_tables_of_each_step() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    for step in steps.STEPS:
+        writes, reads = (", ".join(f"`{table.name}`" for table in tables) for tables in (step.writes, step.reads))
+        assert f"| {writes} | {reads} |".replace("|  |", "| |") in page
 
 
 def test_a_snapshot_has_the_same_rows_in_a_batch_and_alone(made: Made) -> None:

@@ -20,7 +20,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import Config
 from pipeline.derive import batches as derive
 from pipeline.derive import compute_cluster, compute_lag
-from pipeline.lake import Lake, of_snapshots
+from pipeline.lake import Lake, of_cluster, of_snapshots
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -101,12 +101,12 @@ def ledger_row(cluster: str, snapshot_id: int, status: str, rows: dict[str, int]
 
 
 def lags(lake: Lake, cluster: str) -> list[tuple[int, int]]:
-    rows = lake.read_cluster(LAG, cluster).select("snapshot_id", "consumer_lag")
+    rows = lake.frame(LAG, of_cluster(cluster)).select("snapshot_id", "consumer_lag")
     return sorted((row["snapshot_id"], row["consumer_lag"]) for row in rows.collect())
 
 
 def marks(lake: Lake, cluster: str) -> list[tuple[int, str]]:
-    rows = lake.read_cluster(COMPUTED, cluster).where(F.col("job") == "lag")
+    rows = lake.frame(COMPUTED, of_cluster(cluster)).where(F.col("job") == "lag")
     return sorted((row["snapshot_id"], row["run_id"]) for row in rows.collect())
 
 
@@ -181,7 +181,7 @@ def test_a_snapshot_whose_bronze_rows_are_gone_keeps_its_derived_rows(lake: Lake
 
     def windows() -> list[Any]:
         """What is counted in hours and days: the first day has two of the snapshots, its last hour the same."""
-        rolled_up = lake.read_where(LAG_HISTOGRAMS, f"cluster = '{cluster}' AND window_ms > 0 AND scope = 'group'")
+        rolled_up = lake.frame(LAG_HISTOGRAMS, f"cluster = '{cluster}' AND window_ms > 0 AND scope = 'group'")
         found = rolled_up.where("measure = 'consumer_lag'").select("window_start", "window_ms", "count").collect()
         return sorted(tuple(row) for row in found)
 
@@ -216,7 +216,7 @@ def test_a_snapshot_with_an_impossible_number_does_not_stop_the_others(lake: Lak
 
 def errors(lake: Lake, cluster: str) -> dict[int, list[tuple[str, str]]]:
     """The errors in the ledger."""
-    rows = lake.read_cluster(SNAPSHOTS, cluster).where(F.size("errors") > 0).collect()
+    rows = lake.frame(SNAPSHOTS, of_cluster(cluster)).where(F.size("errors") > 0).collect()
     return {row["snapshot_id"]: [(one["what"], one["error"]) for one in row["errors"]] for row in rows}
 
 
@@ -271,7 +271,7 @@ def test_a_commit_in_a_recreated_topic_is_reported_until_the_group_commits_again
         commit_offsets(admin, group, {(topic, 0): 0})
         snap(spark, settings, 3)
         assert compute_lag(spark, settings, ["phoenix"], now) == 2
-    rows = lake.read_cluster(LAG, "phoenix").orderBy("snapshot_id").collect()
+    rows = lake.frame(LAG, of_cluster("phoenix")).orderBy("snapshot_id").collect()
     assert [(r["committed_offset"], r["offset_status"]) for r in rows] == [
         (5, "beyond_end"),
         (5, "recreated"),

@@ -24,7 +24,7 @@ from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import keep_findings
 from pipeline.derive.log_index import Index
-from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_snapshots
+from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_cluster, of_snapshots
 from pipeline.lake.upgrade import create
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection
@@ -94,11 +94,11 @@ def snapshot(minute: int) -> Snapshot:
 
 def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
     """The rows by time, with instants as minutes."""
-    of_cluster = lake.read_cluster(table, cluster)
-    times = {n: (F.unix_millis(n) - FIRST_MS) / MINUTE_MS for n in of_cluster.columns if n.endswith(("_at", "_seen"))}
+    stored = lake.frame(table, of_cluster(cluster))
+    times = {n: (F.unix_millis(n) - FIRST_MS) / MINUTE_MS for n in stored.columns if n.endswith(("_at", "_seen"))}
     if table is FINDING_HISTORY:
         times["snapshot_id"] = (F.col("snapshot_id") - FIRST_MS) / MINUTE_MS
-    found = [r.asDict() for r in of_cluster.withColumns(times).collect()]
+    found = [r.asDict() for r in stored.withColumns(times).collect()]
     return sorted(found, key=str)
 
 

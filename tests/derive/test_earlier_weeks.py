@@ -95,7 +95,7 @@ def compute(lake: Lake, *again: int) -> dict[tuple[int, str, str | None], dict[s
         lake.delete(COMPUTED, of_snapshots("c", [snapshot_id]))
     with for_few_rows(lake.spark):
         compute_cluster(lake, "c", lambda: utc(T0 + HOUR_MS))
-    rows = lake.read_snapshots(FORECASTS, "c", IDS).collect()
+    rows = lake.frame(FORECASTS, of_snapshots("c", IDS)).collect()
     return {(row["snapshot_id"], row["group_id"], row["topic"]): row.asDict() for row in rows}
 
 

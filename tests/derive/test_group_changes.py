@@ -120,7 +120,7 @@ def compute(lake: Lake, most: int | None = None) -> None:
 
 
 def contents(lake: Lake) -> set[tuple[Any, ...]]:
-    rows = lake.read_all(GROUP_CHANGES).collect()
+    rows = lake.frame(GROUP_CHANGES).collect()
     minute = {snapshot_id: number for number, snapshot_id in enumerate(IDS)}
     found = [
         (

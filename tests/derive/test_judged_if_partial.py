@@ -202,7 +202,7 @@ def test_findings_end_although_no_snapshot_is_complete(spark: SparkSession, tmp_
             rows = [row for landed in snapshots for row in landed[table]]
             lake.replace(table, frame(spark, table, *rows), of_snapshots("east", [*map(at, range(0, 300, 15))]))
         compute_cluster(lake, "east", lambda: utc(at(300)), most=5)
-        found = lake.read_all(FINDINGS).collect()
+        found = lake.frame(FINDINGS).collect()
     resolved = {row.group_id: to_epoch_ms(row.resolved_at) for row in found if row.kind == "no_progress"}
     assert resolved == dict.fromkeys(("kept", "deleted"), at(15 * AGAIN))
     assert len(resolved) == sum(row.kind == "no_progress" for row in found)

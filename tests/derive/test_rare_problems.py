@@ -168,8 +168,8 @@ def test_each_problem_is_one_finding_until_snapshots_show_that_it_has_ended(
         lake.prepare()
         land(lake, range(len(IDS)))
         compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
-        rows = lake.read_all(FINDINGS).collect()
-        history = lake.read_where(FINDING_HISTORY, "kind = 'flapping_member'").collect()
+        rows = lake.frame(FINDINGS).collect()
+        history = lake.frame(FINDING_HISTORY, "kind = 'flapping_member'").collect()
     found = {row.kind: row for row in rows}
     assert {kind: (row.group_id, row.client_id, row.topic, *times_of(row)) for kind, row in found.items()} == {
         "flapping_member": ("orders", None, None, 4, 6, 10, 12),

@@ -117,8 +117,8 @@ def test_a_reset_is_one_finding_until_it_is_undone(
         if late:
             land(lake, late)
             compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
-        rows = lake.read_where(FINDINGS, "kind IN ('skipped', 'rewound')").collect()
-        history = lake.read_where(FINDING_HISTORY, "kind = 'skipped'").collect()
+        rows = lake.frame(FINDINGS, "kind IN ('skipped', 'rewound')").collect()
+        history = lake.frame(FINDING_HISTORY, "kind = 'skipped'").collect()
     found = {(row.kind, row.group_id): row for row in rows}
     assert {key: (row.topic, row.partitions, row.magnitude, *times_of(row)) for key, row in found.items()} == {
         ("skipped", "shop"): ("t", [0, 1], 1_010.0, RESET, LAST, None, None),

@@ -97,7 +97,7 @@ def compute(lake: Lake, slos: Mapping[str, SloConfig] = SLOS, most: int | None =
 
 
 def contents(lake: Lake, table: Table = SLO) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = [row.asDict() for row in lake.read_all(table).collect()]
+    rows = [row.asDict() for row in lake.frame(table).collect()]
     found = {tuple(row[name] for name in table.key): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -110,7 +110,7 @@ def burning(lake: Lake, table: Table = FINDINGS) -> list[dict[str, Any]]:
 
 def series(lake: Lake, group: str, *names: str) -> dict[int, tuple[Any, ...]]:
     """The values of some columns by the number of the snapshot."""
-    rows = lake.read_where(SLO, f"group_id = '{group}'").collect()
+    rows = lake.frame(SLO, f"group_id = '{group}'").collect()
     return {IDS.index(row["snapshot_id"]): tuple(row[name] for name in names) for row in rows}
 
 

@@ -86,17 +86,17 @@ def at(snapshot_id: int) -> tuple[datetime, int]:
 
 
 def results(lake: Lake) -> list[Any]:
-    return sorted(tuple(row) for row in lake.read_all(LAG).select(*RESULTS).collect())
+    return sorted(tuple(row) for row in lake.frame(LAG).select(*RESULTS).collect())
 
 
 def through(lake: Lake) -> int:
-    return int(lake.read_all(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
+    return int(lake.frame(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
 
 
 def counts_of_hours(lake: Lake) -> list[int]:
     """How many values of consumer_lag the group has in each hour."""
     hours = "window_ms = 3600000 AND scope = 'group' AND measure = 'consumer_lag'"
-    return [row["count"] for row in lake.read_where(LAG_HISTOGRAMS, hours).collect()]
+    return [row["count"] for row in lake.frame(LAG_HISTOGRAMS, hours).collect()]
 
 
 def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., Any]:
@@ -253,12 +253,12 @@ def test_an_absurd_commit_only_has_the_status_beyond_end(lake: Lake) -> None:
     land(lake, IDS[:3])
     columns = "cluster snapshot_id snapshot_date group_id topic partition committed_offset captured_at"
     absurd = [("c", i, utc_date(i), "h", "t", 0, 2**63 - 1, at(i)[0]) for i in IDS[:3]]
-    commits = lake.read_all(COMMITTED_OFFSETS).unionByName(
+    commits = lake.frame(COMMITTED_OFFSETS).unionByName(
         frame(lake.spark, COMMITTED_OFFSETS, columns, *absurd), allowMissingColumns=True
     )
     lake.replace(COMMITTED_OFFSETS, commits.localCheckpoint(), "true")
     assert compute_cluster(lake, "c", lambda: T0) == 3
-    found = lake.read_where(LAG, "group_id = 'h'").orderBy("snapshot_id").collect()
+    found = lake.frame(LAG, "group_id = 'h'").orderBy("snapshot_id").collect()
     ends = [at(i)[1] for i in IDS[:3]]
     assert [row["consumer_lag"] for row in found] == [end - (2**63 - 1) for end in ends]
     assert {row["offset_status"] for row in found} == {"beyond_end"}

@@ -77,7 +77,7 @@ def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path)
     outcomes = take_snapshots(spark, settings, ["east"], None, lambda: datetime.now(UTC))
     assert [o.status for o in outcomes] == ["complete"], outcomes
     assert compute_lag(spark, settings, ["east"], lambda: datetime.now(UTC)) == 1
-    rows = Lake(spark, settings.lake).read_all(LAG).collect()
+    rows = Lake(spark, settings.lake).frame(LAG).collect()
     numbers = ("committed_offset", "high_watermark", "consumer_lag", "member_id", "host", "client_id")
     return {
         (r.group_id, r.topic, r.partition): tuple(NONE if r[n] is None else str(r[n]) for n in numbers) for r in rows

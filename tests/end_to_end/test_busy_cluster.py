@@ -66,7 +66,7 @@ def seen(spark: SparkSession, kafka3: EmbeddedKafka, tmp_path_factory: pytest.Te
 
 def read(lake: Lake, table: Any, instant: str) -> list[Any]:
     """The rows about `orders` with `instant` in seconds since 1970."""
-    rows = lake.read_all(table).where(F.col("topic") == LOAD.orders)
+    rows = lake.frame(table).where(F.col("topic") == LOAD.orders)
     return rows.withColumn("instant", F.unix_micros(instant) / 1e6).collect()
 
 

@@ -17,7 +17,7 @@ from pipeline.analytics.log_index.time_search import FINEST_MS
 from pipeline.config import Config, load_config
 from pipeline.derive import compute_lag
 from pipeline.derive import log_index as index
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_cluster
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import LAG, LAG_HISTOGRAMS, LOG_INDEX, LOG_SAMPLES, SNAPSHOTS
 from tests.helpers.quiet import write_config
@@ -94,7 +94,7 @@ def lake(spark: SparkSession, settings: Config) -> Lake:
 
 def rows(lake: Lake, cluster: str, snapshot: int) -> list[Any]:
     """The rows of lag for a cluster's snapshot, given by its number."""
-    found = lake.read_cluster(LAG, cluster)
+    found = lake.frame(LAG, of_cluster(cluster))
     ids = sorted(row[0] for row in found.select("snapshot_id").distinct().collect())
     return found.where(F.col("snapshot_id") == ids[snapshot]).orderBy("partition", "committed_offset").collect()
 
@@ -132,18 +132,18 @@ def test_bytes_between_snapshots_are_within_their_error_of_what_the_files_say(pr
 
 
 def test_known_times_are_not_looked_up_again(produced: Producing, lake: Lake) -> None:
-    counts = lake.read_where(LOG_SAMPLES, "cluster = 'ruler'").groupBy("snapshot_id").count().orderBy("snapshot_id")
+    counts = lake.frame(LOG_SAMPLES, "cluster = 'ruler'").groupBy("snapshot_id").count().orderBy("snapshot_id")
     first, *later = (row["count"] for row in counts.collect())
     assert first > 0
-    ledger = lake.read_where(SNAPSHOTS, "cluster = 'ruler'").orderBy("snapshot_id").collect()
+    ledger = lake.frame(SNAPSHOTS, "cluster = 'ruler'").orderBy("snapshot_id").collect()
     assert [row.rows["log_samples"] for row in ledger] == [first, *later]
     assert [row.warnings for row in ledger] == [{}] * 3
-    index_rows = lake.read_where(LOG_INDEX, "cluster = 'ruler'").collect()
+    index_rows = lake.frame(LOG_INDEX, "cluster = 'ruler'").collect()
     assert {row.through_snapshot_id for row in index_rows} == {ledger[2].snapshot_id}
 
 
 def test_histograms_count_every_reader(produced: Producing, lake: Lake) -> None:
-    found = lake.read_where(LAG_HISTOGRAMS, "cluster = 'ruler' AND window_ms = 0 AND scope = 'topic'")
+    found = lake.frame(LAG_HISTOGRAMS, "cluster = 'ruler' AND window_ms = 0 AND scope = 'topic'")
     by_measure = {r.measure: r for r in found.orderBy("window_start").collect()}
     lag_ms = [row.consumer_lag_ms for row in rows(lake, "ruler", 2)]
     last = by_measure["consumer_lag_ms"]

@@ -103,9 +103,9 @@ def killed(connect_server: ConnectServer, settings: Config, lake: Lake, folder: 
     alone = killed_job.start([run(folder, JVM, JVM_STEP.kill)], folder / "jvm", own_jvm)
     kill_drivers(folder, connect_server, {name: step.kill for name, step in STEPS.items()}, "snapshot")
     assert killed_job.results(alone) == [SIGKILLED], logs(folder / "jvm")
-    status = {row["cluster"]: row["status"] for row in lake.read_all(SNAPSHOTS).collect()}
+    status = {row["cluster"]: row["status"] for row in lake.frame(SNAPSHOTS).collect()}
     tables = (COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, QUARANTINE)
-    counts = [Counter(row["cluster"] for row in lake.read_all(table).select("cluster").collect()) for table in tables]
+    counts = [Counter(row["cluster"] for row in lake.frame(table).select("cluster").collect()) for table in tables]
     return {name: (status.get(name), *(count[name] for count in counts)) for name in settings.clusters}
 
 
@@ -144,7 +144,7 @@ def logs(folder: Path) -> str:
 def rows_by_cluster(lake: Lake, table: Table) -> dict[str, list[str]]:
     """The rows of a table as JSON, by cluster, without the columns that differ between runs."""
     found: dict[str, list[str]] = {}
-    for row in lake.read_all(table).collect():
+    for row in lake.frame(table).collect():
         values = row.asDict(recursive=True)
         if table is QUARANTINE:
             values["row"] = steady(json.loads(values["row"]))
@@ -199,7 +199,7 @@ def test_after_another_lag_job_each_table_equals_that_of_an_undisturbed_run(
 
 
 def test_after_another_lag_job_every_histogram_is_there_once(computed: int, lake: Lake, settings: Config) -> None:
-    counted = lake.read_where(LAG_HISTOGRAMS, "scope <> 'cluster' AND measure <> 'consumer_age_ms'")
+    counted = lake.frame(LAG_HISTOGRAMS, "scope <> 'cluster' AND measure <> 'consumer_age_ms'")
     found: dict[str, list[str]] = {}
     for row in counted.collect():
         found.setdefault(row["cluster"], []).append(str({**row.asDict(), "cluster": ""}))

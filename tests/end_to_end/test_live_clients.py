@@ -193,7 +193,7 @@ def committed(servers: str, group: str) -> bool:
 
 
 def snapshot_ids(lake: Lake) -> list[int]:
-    return sorted(row.snapshot_id for row in lake.read_all(SNAPSHOTS).collect())
+    return sorted(row.snapshot_id for row in lake.frame(SNAPSHOTS).collect())
 
 
 def lasted(lake: Lake, row: Any) -> tuple[int, int]:
@@ -204,7 +204,7 @@ def lasted(lake: Lake, row: Any) -> tuple[int, int]:
 
 def newest(lake: Lake, group: str, ago: int = 0) -> list[Any]:
     """The group's rows of lag in the last snapshot with problems, or `ago` snapshots before it."""
-    lag = lake.read_all(LAG)
+    lag = lake.frame(LAG)
     of_group = (F.col("snapshot_id") == snapshot_ids(lake)[SICK - 1 - ago]) & (F.col("group_id") == group)
     rows = lag.where(of_group).orderBy("partition").collect()
     assert len(rows) == TOPICS[group]
@@ -221,7 +221,7 @@ def test_a_java_consumer_s_position_is_known_under_either_agent(lake: Lake, grou
 
 
 def test_a_poll_loop_that_stands_still_is_a_slow_consumer_until_it_reads_on(lake: Lake) -> None:
-    (row,) = lake.read_where(FINDINGS, "client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
+    (row,) = lake.frame(FINDINGS, "client_id = 'live-slow-1' AND kind = 'slow_consumer'").collect()
     assert (row.group_id, to_epoch_ms(row.first_seen)) == ("live-slow", snapshot_ids(lake)[SICK - 1])
     last, resolved = lasted(lake, row)
     # In the first interval after it, the fetches before it still count.
@@ -231,14 +231,14 @@ def test_a_poll_loop_that_stands_still_is_a_slow_consumer_until_it_reads_on(lake
 
 
 def test_a_steady_reader_has_no_findings(lake: Lake) -> None:
-    clients = {row.client_id for row in lake.read_where(FINDINGS, "client_id IS NOT NULL").collect()}
+    clients = {row.client_id for row in lake.frame(FINDINGS, "client_id IS NOT NULL").collect()}
     assert clients.isdisjoint({"live-steady-1", "live-rdkafka"})
 
 
 def test_a_paused_partition_of_kafka_python_is_found_until_it_is_resumed(lake: Lake) -> None:
     paused, read = newest(lake, "live-paused")
     assert paused.consumed_offset < 2_000 < read.consumed_offset
-    (row,) = lake.read_where(FINDINGS, "client_id = 'live-python' AND kind = 'paused_partition'").collect()
+    (row,) = lake.frame(FINDINGS, "client_id = 'live-python' AND kind = 'paused_partition'").collect()
     assert (row.group_id, row.topic, row.partitions) == ("live-paused", "live-paused", [0])
     last, resolved = lasted(lake, row)
     # What was reported just before the snapshot may still say that it is paused.
@@ -256,7 +256,7 @@ def test_librdkafka_reports_consumed_and_fetched_offsets(lake: Lake) -> None:
 
 
 def test_a_dead_endpoint_only_makes_snapshots_partial(lake: Lake) -> None:
-    ledger = lake.read_all(SNAPSHOTS).orderBy("snapshot_id").collect()
+    ledger = lake.frame(SNAPSHOTS).orderBy("snapshot_id").collect()
     assert len(ledger) == SNAPSHOTS_TAKEN
     assert {row.status for row in ledger} == {"partial"}
     for row in ledger:
@@ -264,6 +264,6 @@ def test_a_dead_endpoint_only_makes_snapshots_partial(lake: Lake) -> None:
         assert (what, where, count) == ("client_positions", DEAD, 1)
         assert error == "Connection refused"
         assert row.rows["client_positions"] > 10
-    reported = lake.read_where(CLIENT_POSITIONS, "error IS NULL").select("client_id").distinct().collect()
+    reported = lake.frame(CLIENT_POSITIONS, "error IS NULL").select("client_id").distinct().collect()
     clients = {"live-slow-1", "live-steady-1", "live-python", "live-rdkafka"}
     assert {row.client_id for row in reported} == clients

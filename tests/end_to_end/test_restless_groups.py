@@ -96,10 +96,10 @@ def test_a_member_that_comes_and_goes_is_named_and_a_deployment_is_not(
             snapshot(spark, file)
             snapshot(spark, file)
             lake = findings(spark, file)
-    found = {(row.kind, row.group_id): row for row in lake.read_all(FINDINGS).collect()}
+    found = {(row.kind, row.group_id): row for row in lake.frame(FINDINGS).collect()}
     assert set(found) == {("flapping_member", "restless-shop")}
     assert '"client_id":"comes"' in found["flapping_member", "restless-shop"].evidence
-    changes = lake.read_where(GROUP_CHANGES, "group_id = 'restless-bank' AND change IN ('joined', 'left')").collect()
+    changes = lake.frame(GROUP_CHANGES, "group_id = 'restless-bank' AND change IN ('joined', 'left')").collect()
     assert {(row.change, row.client_id) for row in changes} >= {("joined", "new"), ("left", "old")}
 
 
@@ -117,7 +117,7 @@ def test_commits_are_removed_when_the_finding_said(spark: SparkSession, tmp_path
             write(kafka, 8)
             snapshot(spark, file)
             lake = findings(spark, file)
-            (row,) = lake.read_where(FINDINGS, "kind = 'commits_expire'").collect()
+            (row,) = lake.frame(FINDINGS, "kind = 'commits_expire'").collect()
             said = datetime.fromisoformat(row.evidence.split('"commits_expire_at":"')[1][:20])
             wait_for(lambda: committed(admin) == 0, timeout_s=200)
             removed = datetime.now(UTC)

@@ -96,7 +96,7 @@ def test_a_classic_session_shows_no_password(
     assert outcome.status == "complete"
     said = say_everything(spark, config.clusters["east"].source_options())
     lake = Lake(spark, config.lake)
-    said += [str(lake.read_all(table).collect()) for table in TABLES]
+    said += [str(lake.frame(table).collect()) for table in TABLES]
     output = capfd.readouterr()
     assert "== Analyzed Logical Plan ==" in output.out
     assert "claimed by run" in caplog.text
@@ -122,14 +122,14 @@ def test_locations_with_passwords_in_their_urls_show_none(
     assert outcome.status == "partial"
     compute_lag(spark, config, ["east"], utc_now)
     lake = Lake(spark, config.lake)
-    reported = {row["endpoint"].split("?")[0]: row["error"] for row in lake.read_all(CLIENT_POSITIONS).collect()}
+    reported = {row["endpoint"].split("?")[0]: row["error"] for row in lake.frame(CLIENT_POSITIONS).collect()}
     assert reported["http://127.0.0.1:1/metrics"] == "Connection refused"
     assert reported[f"s3://{BUCKET}/absent"].startswith("is not a file or folder that can be read")
     # They were read with the password, else this test shows nothing.
     kept = s3.client().list_objects_v2(Bucket=BUCKET, Prefix="state/")["Contents"]
     assert [object_ for object_ in kept if object_["Key"].endswith(".json.gz")]
-    assert {row["bytes_method"] for row in lake.read_all(LAG).collect()} >= {"exact"}
-    said = [str(lake.read_all(table).collect()) for table in TABLES] + say_locations(spark, config.clusters["east"])
+    assert {row["bytes_method"] for row in lake.frame(LAG).collect()} >= {"exact"}
+    said = [str(lake.frame(table).collect()) for table in TABLES] + say_locations(spark, config.clusters["east"])
     output = capfd.readouterr()
     assert leaks("\n".join([output.out, output.err, caplog.text, *said, repr(outcome), repr(config)])) == []
 
@@ -144,7 +144,7 @@ def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, 
     (outcome,) = take_snapshots(spark, config, ["east"], None, utc_now)
     assert outcome.status == "failed"
     assert "check sasl_plain_username and sasl_plain_password" in outcome.message
-    assert leaks(str(Lake(spark, config.lake).read_all(SNAPSHOTS).collect()) + outcome.message) == []
+    assert leaks(str(Lake(spark, config.lake).frame(SNAPSHOTS).collect()) + outcome.message) == []
 
 
 @pytest.fixture(scope="module")

@@ -115,15 +115,15 @@ def test_a_reset_is_found_and_a_job_is_not(spark: SparkSession, kafka: EmbeddedK
         reset(kafka, "--topic", TOPIC, "--to-latest")
         at = snapshot(spark, file)
         compute_lag(spark, config, ["c"], lambda: datetime.now(UTC))
-        commits = lake.read_where(COMMITTED_OFFSETS, f"snapshot_id = {at}").collect()
-        (found,) = lake.read_all(FINDINGS).collect()
+        commits = lake.frame(COMMITTED_OFFSETS, f"snapshot_id = {at}").collect()
+        (found,) = lake.frame(FINDINGS).collect()
         lines = [f"{one['topic']},{one['partition']},{one['from']}" for one in json.loads(found.evidence)["offsets"]]
         (tmp_path / "offsets.csv").write_text("\n".join(lines))
         reset(kafka, "--from-file", str(tmp_path / "offsets.csv"))
         undone = snapshot(spark, file)
         compute_lag(spark, config, ["c"], lambda: datetime.now(UTC))
-        (later,) = lake.read_all(FINDINGS).collect()
-        back = lake.read_where(COMMITTED_OFFSETS, f"snapshot_id = {undone} AND group_id = '{RESET}'").collect()
+        (later,) = lake.frame(FINDINGS).collect()
+        back = lake.frame(COMMITTED_OFFSETS, f"snapshot_id = {undone} AND group_id = '{RESET}'").collect()
     assert {(row.group_id, row.committed_offset) for row in commits} == {(group, 25) for group in (*GROUPS, JAVA)}
     epochs = {(row.group_id, row.leader_epoch is not None) for row in commits}
     assert epochs == {(RESET, False), (MAPS, False), (JOB, True), (JAVA, True)}

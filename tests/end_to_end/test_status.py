@@ -120,7 +120,7 @@ def test_each_group_has_a_status_at_each_snapshot(lake: Lake, statuses: dict[str
     assert {group: len(rows) for group, rows in statuses.items()} == dict.fromkeys(
         ("well", "late", "stops", "half", "heals", "back", "slips", "quiet", *TOGETHER), STEPS
     )
-    assert lake.read_all(PARTITION_STATUS).count() == STEPS * 13
+    assert lake.frame(PARTITION_STATUS).count() == STEPS * 13
 
 
 @pytest.mark.parametrize("group", ["well", "late", "slips", "quiet"])
@@ -181,7 +181,7 @@ def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, st
             *(row.kind, row.topic, row.partitions, row.owner, row.tier, row.channel),
             *(row.first_seen, row.resolved_at),
         )
-        for row in lake.read_all(FINDINGS).collect()
+        for row in lake.frame(FINDINGS).collect()
         if row.group_id is not None
     }
     assert found == {

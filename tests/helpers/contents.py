@@ -32,7 +32,7 @@ def contents(lake: Lake) -> dict[str, list[str]]:
     """The rows of each table, sorted."""
     found = {}
     for table in TABLES:
-        rows = lake.read_all(table)
+        rows = lake.frame(table)
         if table.name == "lag_histograms":
             rows = rows.where("measure NOT LIKE '%_ms' AND measure <> 'reuse_bytes'")
         if table.name == "forecasts":

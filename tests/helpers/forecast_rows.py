@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS, forecasts
-from pipeline.analytics.forecasts.sums import OF_LAG, summed_lag
+from pipeline.analytics.forecasts.sums import FORECAST_LAG, summed_lag
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc
 from pipeline.config import StatusConfig
@@ -45,7 +45,7 @@ def lag_row(
 
 def lag_of(names: str, *rows: Sequence[Any]) -> pa.Table:
     """Rows of `lag` with the columns that sums are computed from; `names` are those that are given."""
-    return few_rows(LAG, names, *rows).chosen(OF_LAG).collected_table()
+    return few_rows(LAG, names, *rows).chosen(FORECAST_LAG).collected_table()
 
 
 def summed(names: str, *rows: Sequence[Any]) -> dict[tuple[str, str | None], Row]:

@@ -43,7 +43,7 @@ def expected_lag(prefix: str) -> list[tuple[object, ...]]:
 
 def lag_rows(lake: Lake, cluster: str, snapshot_id: int | None = None) -> list[tuple[object, ...]]:
     """LAG_COLUMNS of all lag rows of a cluster, or of one snapshot of it, sorted."""
-    rows = lake.read_where(LAG, f"cluster = '{cluster}'")
+    rows = lake.frame(LAG, f"cluster = '{cluster}'")
     if snapshot_id is not None:
         rows = rows.where(f"snapshot_id = {snapshot_id}")
     return sorted(tuple(row) for row in rows.select(*LAG_COLUMNS).collect())

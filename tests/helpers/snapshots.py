@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_cluster
 from pipeline.snapshot import SnapshotOutcome
 from pipeline.tables import BRONZE, SNAPSHOTS, TABLES
 
@@ -23,7 +23,7 @@ def clock(seconds: float = 0.0) -> Callable[[], datetime]:
 
 
 def ledger_rows(lake: Lake, cluster: str) -> list[dict[str, Any]]:
-    rows = lake.read_cluster(SNAPSHOTS, cluster).orderBy("snapshot_id").collect()
+    rows = lake.frame(SNAPSHOTS, of_cluster(cluster)).orderBy("snapshot_id").collect()
     return [row.asDict(recursive=True) for row in rows]
 
 
@@ -33,7 +33,7 @@ def bronze_rows(row: Any) -> dict[str, int]:
 
 
 def landed(lake: Lake, cluster: str) -> dict[str, int]:
-    return {t.name: lake.read_cluster(t, cluster).count() for t in BRONZE}
+    return {t.name: lake.frame(t, of_cluster(cluster)).count() for t in BRONZE}
 
 
 def commits(folder: Path) -> dict[str, int]:

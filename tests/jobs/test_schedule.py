@@ -183,7 +183,7 @@ def test_one_process_takes_snapshots_until_it_gets_a_signal(
     finally:
         process.kill()
     assert "SIGTERM: the job ends after the current step" in log.read_text()
-    ledger = Lake(spark, load_config(file, {}).lake).read_all(SNAPSHOTS).orderBy("snapshot_id").collect()
+    ledger = Lake(spark, load_config(file, {}).lake).frame(SNAPSHOTS).orderBy("snapshot_id").collect()
     assert [row["status"] for row in ledger] == ["complete", "complete"]
     first, second = (row["snapshot_id"] for row in ledger)
     assert second - first >= 1_000

@@ -126,7 +126,7 @@ def test_an_address_that_leads_to_another_cluster_is_read_only_if_its_cluster_id
     assert take(2, **moved, cluster_id=before).status == "failed"
     assert take(3, **moved, cluster_id=now).status == "complete"
     assert take(4, **moved).status == "complete"
-    ledger = Lake(spark, config(tmp_path, PREFIX, {"east": kafka.bootstrap_servers}).lake).read_all(SNAPSHOTS)
+    ledger = Lake(spark, config(tmp_path, PREFIX, {"east": kafka.bootstrap_servers}).lake).frame(SNAPSHOTS)
     found = ledger.orderBy("snapshot_id").select("status", "cluster_id", F.size("errors") > 0).collect()
     assert [tuple(row) for row in found] == [
         ("complete", before, False),

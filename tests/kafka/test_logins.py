@@ -236,7 +236,7 @@ def test_a_run_reads_right_logins_says_what_is_wrong_with_others_and_shows_no_se
     with watched_command_lines(command_lines):
         assert run.main(["--config", str(file), "--output", str(report)]) == 0
     lake = Lake(spark, load_config(file, os.environ).lake)
-    ledger = {row["cluster"]: row for row in lake.read_all(SNAPSHOTS).collect()}
+    ledger = {row["cluster"]: row for row in lake.frame(SNAPSHOTS).collect()}
     assert {name: row["status"] for name, row in ledger.items()} == (
         dict.fromkeys(right, "complete") | dict.fromkeys(wrong, "failed")
     )
@@ -246,6 +246,6 @@ def test_a_run_reads_right_logins_says_what_is_wrong_with_others_and_shows_no_se
         (line,) = [line for line in caplog.messages if line.startswith(f"{name} ") and ": failed: " in line]
         assert line.endswith(expected(name, case, logins))
     said = [*capfd.readouterr(), caplog.text, report.read_text(), *command_lines]
-    said += [str(lake.read_all(table).collect()) for table in TABLES]
+    said += [str(lake.frame(table).collect()) for table in TABLES]
     assert any("pyspark" in line for line in command_lines)
     assert SECRET.findall("\n".join(said)) == []

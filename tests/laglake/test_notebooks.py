@@ -80,7 +80,7 @@ def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: C
     folder, printed = jobs
     assert re.search(rf"{PREFIX}-billing +{PREFIX}-orders +0 +2 +5 +3 ", printed)
     lake = Lake(spark, LakeConfig(root=str(connect_server.warehouse / f"{SCHEMA}.db")))
-    for snapshot_id in {r[0] for r in lake.read_where(LAG, "cluster = 'live'").select("snapshot_id").collect()}:
+    for snapshot_id in {r[0] for r in lake.frame(LAG, "cluster = 'live'").select("snapshot_id").collect()}:
         assert lag_rows(lake, "live", snapshot_id) == expected_lag(PREFIX)
     assert leaks(printed) == []
     assert f"{PREFIX}-billing" in (folder / "report.html").read_text()
@@ -88,7 +88,7 @@ def test_the_jobs(jobs: tuple[Path, str], spark: SparkSession, connect_server: C
     of_live = sorted((r["group_id"], r["topic"], int(r["partition"])) for r in reported if r["cluster"] == "live")
     assert of_live == [row[:3] for row in expected_lag(PREFIX)]
     assert {r["cluster"] for r in reported} == {"live", RECORDING}
-    assert lake.read_where(FINDINGS, "kind = 'blocked_connector'").count() == 1
+    assert lake.frame(FINDINGS, "kind = 'blocked_connector'").count() == 1
 
 
 class Ran:

@@ -40,10 +40,10 @@ def test_driver_and_spark_read_what_the_other_has_written(by_driver: Lake, by_sp
     for writer in (by_driver, by_spark, by_driver):
         writer.replace(table, writer.rows(table, rows), where)
         for reader in (by_driver, by_spark):
-            assert found(reader.read_snapshots(table, "east", [ID])) == expected
+            assert found(reader.frame(table, of_snapshots("east", [ID]))) == expected
             assert found(reader.read(table)) == expected
-            assert found(reader.read_snapshots(table, "east", [ID + 1])) == []
-            assert found(reader.read_each(table, {"west": [ID]})) == []
+            assert found(reader.frame(table, of_snapshots("east", [ID + 1]))) == []
+            assert found(reader.frame(table, of_each({"west": [ID]}, windows="window_start" in table.columns))) == []
     at = by_spark.spark.table(by_spark.identifier(table)).select("snapshot_at").distinct().collect()
     assert [row[0].astimezone(UTC) for row in at] == [NOON]
 
@@ -69,7 +69,8 @@ def test_replacing_a_window_leaves_other_windows(by_driver: Lake) -> None:
         by_driver.replace_rows(LAG_HISTOGRAMS, windows[:1], of_windows("east", [ID], window_ms=0))
         for window in windows[1:]:
             by_driver.replace_rows(LAG_HISTOGRAMS, [window], of_windows("east", [ID], window_ms=3_600_000))
-    assert found(by_driver.read_each(LAG_HISTOGRAMS, {"east": [ID]})) == found(by_driver.rows(LAG_HISTOGRAMS, [row]))
+    read = by_driver.frame(LAG_HISTOGRAMS, of_each({"east": [ID]}, windows=True))
+    assert found(read) == found(by_driver.frame_of(LAG_HISTOGRAMS, [row]))
     assert by_driver.read(LAG_HISTOGRAMS).count() == 2
 
 
@@ -86,9 +87,9 @@ def test_a_window_consists_of_the_shorter_ones_that_begin_in_it(by_driver: Lake,
     by_driver.replace_rows(LAG_HISTOGRAMS, rows, "cluster = 'east'")
     where = of_windows_within("east", [begin_ms], window_ms=hour_ms, from_ms=60_000)
     for reader in (by_driver, by_spark):
-        names = reader.read_where(LAG_HISTOGRAMS, where, "window_start", "window_ms").collect()
+        names = reader.frame(LAG_HISTOGRAMS, where, "window_start", "window_ms").collect()
         assert sorted((to_epoch_ms(r[0].astimezone(UTC)), r[1]) for r in names) == [(s, 60_000) for s in starts[1:3]]
-        assert reader.read_where(LAG_HISTOGRAMS, of_windows_within("east", [], hour_ms, 0)).collect() == []
+        assert reader.frame(LAG_HISTOGRAMS, of_windows_within("east", [], hour_ms, 0)).collect() == []
 
 
 def test_a_predicate_may_contain_a_reserved_word(by_driver: Lake) -> None:
@@ -98,7 +99,7 @@ def test_a_predicate_may_contain_a_reserved_word(by_driver: Lake) -> None:
     by_driver.replace_rows(QUARANTINE, [other], f"{of_snapshots('east', [ID])} AND `table` = 'lag'")
     for _ in range(2):
         by_driver.replace_rows(QUARANTINE, [row], where)
-    assert found(by_driver.read_cluster(QUARANTINE, "east")) == found(by_driver.rows(QUARANTINE, [row, other]))
+    assert found(by_driver.frame(QUARANTINE, of_cluster("east"))) == found(by_driver.rows(QUARANTINE, [row, other]))
 
 
 HOSTILE = ("o'brien", "a\\", "\\'", "'' OR true --", "a\nb", '"', "TIMESTAMP'2026-01-01'", "\\n", "ü'é", "")
@@ -110,7 +111,7 @@ def test_a_predicate_finds_any_name(by_driver: Lake, by_spark: Lake, name: str) 
     by_driver.replace_rows(SNAPSHOTS, rows, of_snapshots("east", [ID]))
     for lake in (by_driver, by_spark):
         where = f"{of_snapshots('east', [ID])} AND {one_of('run_id', [name])}"
-        assert [row["run_id"] for row in lake.read_where(SNAPSHOTS, where).collect()] == [name]
+        assert [row["run_id"] for row in lake.frame(SNAPSHOTS, where).collect()] == [name]
 
 
 def test_a_merge_updates_only_where_it_may(by_driver: Lake, by_spark: Lake) -> None:
@@ -121,7 +122,7 @@ def test_a_merge_updates_only_where_it_may(by_driver: Lake, by_spark: Lake) -> N
     for lake in (by_driver, by_spark):
         counts = [lake.merge(FINDINGS, [some], "east", later) for some in (row, earlier, newer)]
         assert counts == [(1, 0), (0, 0), (0, 1)]
-        assert found(lake.read_cluster(FINDINGS, "east")) == found(lake.rows(FINDINGS, [newer]))
+        assert found(lake.frame(FINDINGS, of_cluster("east"))) == found(lake.frame_of(FINDINGS, [newer]))
         lake.delete(FINDINGS, of_cluster("east"))
 
 
@@ -131,9 +132,9 @@ def test_a_folder_may_have_any_name(few: SparkSession, tmp_path: Path, name: str
     lake.prepare()
     row = full_row(COMPUTED)
     lake.replace_rows(COMPUTED, [row], of_cluster("east"))
-    assert found(lake.read_cluster(COMPUTED, "east")) == found(lake.rows(COMPUTED, [row]))
+    assert found(lake.frame(COMPUTED, of_cluster("east"))) == found(lake.frame_of(COMPUTED, [row]))
     assert (tmp_path / name / "computed" / "_delta_log").is_dir()
-    assert found(lake.read(COMPUTED)) == found(lake.rows(COMPUTED, [row]))
+    assert found(lake.read(COMPUTED)) == found(lake.frame_of(COMPUTED, [row]))
 
 
 def test_instants_do_not_depend_on_the_session_time_zone(
@@ -146,9 +147,9 @@ def test_instants_do_not_depend_on_the_session_time_zone(
     try:
         by_driver.merge(SNAPSHOTS, [row], "east")
         for writer in (by_driver, by_spark):
-            writer.replace(SNAPSHOTS, by_driver.read_cluster(SNAPSHOTS, "east"), "cluster = 'east'")
+            writer.replace(SNAPSHOTS, by_driver.frame(SNAPSHOTS, of_cluster("east")), "cluster = 'east'")
             for reader in (by_driver, by_spark):
-                assert found(reader.read_cluster(SNAPSHOTS, "east")) == expected
+                assert found(reader.frame(SNAPSHOTS, of_cluster("east"))) == expected
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
 
@@ -159,7 +160,7 @@ def test_a_damaged_or_missing_file_gives_an_error_of_one_line(by_driver: Lake, t
     for tear in (lambda: file.write_bytes(b"torn"), file.unlink):
         tear()
         for action in (
-            lambda: by_driver.read_cluster(SNAPSHOTS, "east"),
+            lambda: by_driver.frame(SNAPSHOTS, of_cluster("east")),
             lambda: by_driver.merge(SNAPSHOTS, [full_row(SNAPSHOTS)], "east", "true"),
         ):
             with pytest.raises(LakeError, match=r"^snapshots: [^\n]+$"):
@@ -171,7 +172,7 @@ def test_an_instant_in_the_far_future_is_stored_unchanged(by_driver: Lake, by_sp
     row = with_values(FINDINGS, full_row(FINDINGS), last_seen=far)
     by_spark.replace_rows(FINDINGS, [row], of_cluster("east"))
     for reader in (by_driver, by_spark):
-        assert found(reader.read_cluster(FINDINGS, "east")) == found(by_spark.rows(FINDINGS, [row]))
+        assert found(reader.frame(FINDINGS, of_cluster("east"))) == found(by_spark.rows(FINDINGS, [row]))
 
 
 def test_a_column_that_a_user_has_added_stays(by_driver: Lake) -> None:
@@ -184,7 +185,7 @@ def test_a_column_that_a_user_has_added_stays(by_driver: Lake) -> None:
     notes = by_driver.spark.sql(f"SELECT finding_id, severity = 'info', note FROM {name} ORDER BY 1").collect()
     assert [(*note,) for note in notes] == [("a", True, "mine"), ("b", False, None)]
     by_driver.replace_rows(FINDINGS, [other], of_cluster("east"))
-    assert found(by_driver.read_cluster(FINDINGS, "east")) == found(by_driver.rows(FINDINGS, [other]))
+    assert found(by_driver.frame(FINDINGS, of_cluster("east"))) == found(by_driver.rows(FINDINGS, [other]))
 
 
 TOO_EARLY = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
@@ -216,10 +217,10 @@ def test_clusters_with_the_same_snapshots_share_one_predicate(by_driver: Lake) -
     ]
     by_driver.replace(WATERMARKS, by_driver.rows(WATERMARKS, rows), "true")
     expected = {(cluster, i) for cluster, ids in wanted.items() for i in ids}
-    read = by_driver.read_each(WATERMARKS, wanted).select("cluster", "snapshot_id").collect()
+    read = by_driver.frame(WATERMARKS, of_each(wanted)).select("cluster", "snapshot_id").collect()
     assert {(*row,) for row in read} == expected
     assert len(read) == len(expected)
-    assert by_driver.read_each(WATERMARKS, {"none": []}).count() == 0
+    assert by_driver.frame(WATERMARKS, of_each({"none": []})).count() == 0
 
 
 @pytest.mark.parametrize("table", [SNAPSHOTS, LAG, GROUP_CHANGES], ids=lambda t: t.name)

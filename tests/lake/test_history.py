@@ -100,8 +100,8 @@ def test_the_log_of_a_table_that_is_rarely_written_stays_short(lake: Lake, kept:
     assert lake.checkpoint(LOG_INDEX)
     assert len(list(log.glob("*.json"))) == left
     assert not lake.checkpoint(LOG_INDEX)
-    (row,) = lake.read_all(LOG_INDEX).collect()
+    (row,) = lake.frame(LOG_INDEX).collect()
     assert row["restarts"] == 1
     # Spark takes the log up where delta-rs has left it.
     lake.spark.sql(f"DELETE FROM {lake.identifier(LOG_INDEX)} WHERE true")
-    assert lake.read_all(LOG_INDEX).count() == 0
+    assert lake.frame(LOG_INDEX).count() == 0

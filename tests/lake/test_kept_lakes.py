@@ -13,7 +13,7 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import report, run
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
-from pipeline.lake import Lake, of_cluster
+from pipeline.lake import Lake, of_cluster, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
     COMPUTED,
@@ -42,7 +42,7 @@ OLD, NEW, PREFIX = "demo", "new", "kept"
 
 def counted(lake: Lake, cluster: str) -> dict[str, int]:
     """The number of rows in each table."""
-    return {table.name: lake.read_cluster(table, cluster).count() for table in TABLES}
+    return {table.name: lake.frame(table, of_cluster(cluster)).count() for table in TABLES}
 
 
 def newest(rows: DataFrame) -> int:
@@ -55,7 +55,7 @@ logs, or because the version that has computed it did not have them."""
 
 
 def of_snapshot(lake: Lake, table: Table, snapshot_id: int) -> dict[tuple[str, str, int], dict[str, Any]]:
-    rows = lake.read_snapshots(table, OLD, [snapshot_id]).collect()
+    rows = lake.frame(table, of_snapshots(OLD, [snapshot_id])).collect()
     return {(row["group_id"], row["topic"], row["partition"]): row.asDict() for row in rows}
 
 
@@ -93,7 +93,7 @@ def test_a_lake_of_an_older_version_is_upgraded_extended_and_read(
 
 def again(lake: Lake, found: dict[str, int]) -> None:
     """If the newest snapshot is computed again, it has the same lag, and a status."""
-    last = newest(lake.read_cluster(LAG, OLD))
+    last = newest(lake.frame(LAG, of_cluster(OLD)))
     rows = of_snapshot(lake, LAG, last)
     lake.delete(COMPUTED, f"{of_cluster(OLD)} AND snapshot_id = {last}")
     with for_few_rows(lake.spark):

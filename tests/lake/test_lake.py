@@ -186,7 +186,7 @@ def test_tables_of_a_catalog_are_replaced_and_merged_as_those_of_a_folder(spark:
             for snapshot_id in (ID, ID + 1):
                 rows = frame(spark, LAG, "snapshot_id group_id consumer_lag", (snapshot_id, "g", lag))
                 lake.replace(LAG, rows, of_snapshots("east", [snapshot_id]))
-        found = lake.read_snapshots(LAG, "east", [ID + 1]).select("snapshot_id", "consumer_lag").collect()
+        found = lake.frame(LAG, of_snapshots("east", [ID + 1])).select("snapshot_id", "consumer_lag").collect()
         assert [tuple(r) for r in found] == [(ID + 1, 2)]
         row = ("east", ID, SNAPSHOT_DATE, "watermarks", "an expectation", "{}")
         key = replace(QUARANTINE, key=("cluster", "snapshot_id"))

@@ -40,7 +40,7 @@ def test_the_counts_are_those_of_the_try_that_was_committed(
         return False
 
     def counted(seen: Observation) -> DataFrame:
-        return lake.rows(COMPUTED, rows).where(is_there("job")).observe(seen, F.count("job").alias("rows"))
+        return lake.frame_of(COMPUTED, rows).where(is_there("job")).observe(seen, F.count("job").alias("rows"))
 
     observed = lake.replace_observed(COMPUTED, counted, of_snapshots("east", [ID]), 10 if by_driver else 10**6)
     assert begun.exists()

@@ -27,8 +27,8 @@ def test_the_driver_writes_few_rows_as_spark_writes_them(by_driver: Lake, by_spa
         lake.replace(FINDING_HISTORY, few, "cluster = 'east'")
         stored = lake.spark.table(lake.identifier(FINDING_HISTORY)).toArrow().to_pylist()
         assert [(r["finding_id"], r["snapshot_at"], r["kind"]) for r in stored] == [("f", utc(at_ms), None)]
-        assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'f'").distinct("snapshot_id") == {at_ms}
-        assert lake.read_few_or_many(FINDING_HISTORY, "finding_id = 'g'").collected() == []
+        assert lake.rows(FINDING_HISTORY, "finding_id = 'f'").distinct("snapshot_id") == {at_ms}
+        assert lake.rows(FINDING_HISTORY, "finding_id = 'g'").collected() == []
 
 
 def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -40,7 +40,7 @@ def test_the_newest_rows_remember_what_they_did(lake: Lake, table: Table) -> Non
 
 def test_spark_writes_rows_into_a_table_that_still_has_the_old_column(lake: Lake) -> None:
     """The driver does so whenever a kept lake is continued."""
-    rows = lake.read_all(PARTITION_STATUS)
+    rows = lake.frame(PARTITION_STATUS)
     newest = max(row.snapshot_id for row in rows.select("snapshot_id").distinct().collect())
     again = rows.where(rows.snapshot_id == newest)
     expected = {(row.group_id, row.topic, row.partition): bytes(row.remembered) for row in again.collect()}

@@ -27,7 +27,7 @@ def test_many_rows_are_left_to_spark(by_driver: Lake, monkeypatch: pytest.Monkey
 
     for many, is_local in ((6, True), (5, False)):
         monkeypatch.setattr("pipeline.lake.driver_tables.MANY_ROWS", many)
-        rows = by_driver.read_cluster(WATERMARKS, "east")
+        rows = by_driver.frame(WATERMARKS, of_cluster("east"))
         assert rows.count() == 5
         assert ("LocalRelation" in plan(rows)) is is_local
 
@@ -37,11 +37,11 @@ def test_a_table_with_a_feature_that_delta_rs_lacks_is_left_to_spark(by_driver: 
     by_driver.merge(SNAPSHOTS, [row], "east")
     name = by_driver.identifier(SNAPSHOTS)
     by_driver.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    assert found(by_driver.read_cluster(SNAPSHOTS, "east")) == found(by_driver.rows(SNAPSHOTS, [row]))
+    assert found(by_driver.frame(SNAPSHOTS, of_cluster("east"))) == found(by_driver.rows(SNAPSHOTS, [row]))
     by_driver.replace_rows(SNAPSHOTS, [row], of_snapshots("east", [ID]))
     other = with_values(SNAPSHOTS, row, snapshot_id=ID + 1)
     assert by_driver.merge(SNAPSHOTS, [row, other], "east") == (1, 0)
-    assert by_driver.read_cluster(SNAPSHOTS, "east").count() == 2
+    assert by_driver.frame(SNAPSHOTS, of_cluster("east")).count() == 2
 
 
 def test_only_a_local_folder_of_a_local_session_is_for_the_driver(
@@ -119,7 +119,7 @@ me, number = sys.argv[2], int(sys.argv[3])
 lake = Lake(spark_session("writer", {"spark.master": "local[1]"}), LakeConfig(root=sys.argv[1]))
 assert lake._driver
 for n in range(number):
-    row = lake.rows(COMPUTED, [with_values(COMPUTED, full_row(COMPUTED), job=me, snapshot_id=ID + n)])
+    row = lake.frame_of(COMPUTED, [with_values(COMPUTED, full_row(COMPUTED), job=me, snapshot_id=ID + n)])
     lake.replace(COMPUTED, row, f"{of_snapshots('east', [ID + n])} AND job = '{me}'", most=10**6 if n % 2 else 1)
 """
 
@@ -141,7 +141,7 @@ def test_a_commit_after_the_check_of_the_right_to_write_is_not_overwritten(by_dr
     asked: list[str] = []
 
     def may_write() -> None:
-        (row,) = by_driver.read_snapshots(COMPUTED, "east", [ID]).collect()
+        (row,) = by_driver.frame(COMPUTED, of_snapshots("east", [ID])).collect()
         asked.append(row["run_id"])
         if row["run_id"] == "old":
             by_driver.replace_rows(COMPUTED, [marks["other"]], where)
@@ -166,7 +166,7 @@ def test_an_error_is_added_to_those_of_another_job(way: str, request: pytest.Fix
 
     for _ in range(2):
         add_error(lake.guarded(may_write), "east", [ID], ("lag", "t-0", "mine", 2))
-    (row,) = lake.read_cluster(SNAPSHOTS, "east").collect()
+    (row,) = lake.frame(SNAPSHOTS, of_cluster("east")).collect()
     assert [(*error,) for error in row["errors"]] == [("lag", None, "others", 1), ("lag", "t-0", "mine", 2)]
 
 

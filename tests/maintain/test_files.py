@@ -67,7 +67,7 @@ def parquet_files(lake: Lake, table: Table = LAG, day: str = DAY) -> list[str]:
 
 def found(lake: Lake) -> list[tuple[Any, ...]]:
     columns = ("snapshot_id", "group_id", "topic", "partition", "consumer_lag")
-    return sorted(tuple(row) for row in lake.read_all(LAG).select(*columns).collect())
+    return sorted(tuple(row) for row in lake.frame(LAG).select(*columns).collect())
 
 
 def expected(hours: range) -> list[tuple[Any, ...]]:

@@ -67,7 +67,7 @@ def add(lake: Lake, table: Table, names: str, *rows: tuple[Any, ...]) -> None:
 
 
 def contents(lake: Lake) -> dict[str, list[str]]:
-    return {table.name: sorted(map(str, lake.read_all(table).collect())) for table in TABLES}
+    return {table.name: sorted(map(str, lake.frame(table).collect())) for table in TABLES}
 
 
 @pytest.fixture(scope="module")

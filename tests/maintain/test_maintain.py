@@ -55,7 +55,7 @@ def put(lake: Lake, table: Table, names: str, *rows: tuple[Any, ...]) -> None:
 
 def days_left(lake: Lake, table: Table, cluster: str, where: str = "true") -> list[int]:
     """How many days ago the snapshots with rows were taken, the newest first."""
-    rows = lake.read_where(table, f"cluster = '{cluster}' AND {where}").select("snapshot_date").distinct().collect()
+    rows = lake.frame(table, f"cluster = '{cluster}' AND {where}").select("snapshot_date").distinct().collect()
     return sorted((NOW.date() - row["snapshot_date"]).days for row in rows)
 
 
@@ -97,9 +97,7 @@ def run(lake: Lake, **retention: str) -> Done:
 
 
 def contents(lake: Lake) -> dict[str, int]:
-    return {
-        table.name: lake.read_all(table).count() for table in (WATERMARKS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, COMPUTED)
-    }
+    return {table.name: lake.frame(table).count() for table in (WATERMARKS, LAG, LAG_HISTOGRAMS, SNAPSHOTS, COMPUTED)}
 
 
 def versions(lake: Lake) -> dict[str, int]:
@@ -117,13 +115,13 @@ def test_rows_older_than_their_retention_are_removed_unless_needed(old_lake: Lak
     # From PENDING_DAY on there is no lag.
     assert days_left(old_lake, WATERMARKS, "behind")[-1] == PENDING_DAY + 10 < PENDING_DAY + LONGEST_TAIL / A_DAY
     assert days_left(old_lake, WATERMARKS, "elsewhere")[-1] == DAYS
-    assert old_lake.read_all(SNAPSHOTS).count() == 3 * len(AGES)
-    assert old_lake.read_all(FINDINGS).count() == 1
+    assert old_lake.frame(SNAPSHOTS).count() == 3 * len(AGES)
+    assert old_lake.frame(FINDINGS).count() == 1
     assert done.rows[WATERMARKS.name, "east"] == 5
     assert done.rows[LAG_HISTOGRAMS.name, "east"] == 2 + 1
     assert "elsewhere" not in {cluster for _, cluster in done.rows}
     # Snapshots before the first day with lag are neither looked for by a report, nor due.
-    marks = old_lake.read_where(COMPUTED, "cluster = 'east'").groupBy("job").count().collect()
+    marks = old_lake.frame(COMPUTED, "cluster = 'east'").groupBy("job").count().collect()
     assert {row["job"]: row["count"] for row in marks} == {JOB: A_DAY * 60, REMOVED: 2}
     assert read_backlog(old_lake, "east", 9).batch == []
     assert read_backlog(old_lake, "behind", 9).batch[0].snapshot_id == at(PENDING_DAY)
@@ -177,7 +175,7 @@ def test_small_files_of_past_days_become_one_and_those_of_today_stay(lake: Lake)
             put(lake, LAG, "cluster snapshot_id group_id topic partition", ("east", at(days), "g", "t", number))
     done = run(lake)
     assert done.joined == {LAG.name: (4, 1)}
-    assert lake.read_all(LAG).count() == 8
+    assert lake.frame(LAG).count() == 8
     files = lake.spark.table(lake.identifier(LAG)).selectExpr("snapshot_date", "_metadata.file_path").distinct()
     assert sorted(row["count"] for row in files.groupBy("snapshot_date").count().collect()) == [1, 4]
 
@@ -261,4 +259,4 @@ def test_the_job_finds_nothing_to_do_in_a_new_lake(
     with caplog.at_level("INFO"):
         assert maintain_job.main(["--config", str(file)]) == 0
     assert "maintain: 0 rows removed, 0 files fewer, 0 files deleted" in caplog.text
-    assert Lake(spark, LakeConfig(root=f"{tmp_path}/lake")).read_all(SNAPSHOTS).count() == 0
+    assert Lake(spark, LakeConfig(root=f"{tmp_path}/lake")).frame(SNAPSHOTS).count() == 0

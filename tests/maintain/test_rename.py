@@ -69,7 +69,7 @@ def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> N
     assert contents(lake, NEW) == before
     assert not any(contents(lake, OLD).values())
     known = kinds_by_id(lake)
-    newest = max(row["snapshot_id"] for row in lake.read_cluster(LAG, NEW).select("snapshot_id").distinct().collect())
+    newest = max(row["snapshot_id"] for row in lake.frame(LAG, of_cluster(NEW), "snapshot_id").collect())
     lake.delete(COMPUTED, f"{of_cluster(NEW)} AND snapshot_id = {newest}")
     with for_few_rows(lake.spark):
         assert compute_cluster(lake, NEW, lambda: datetime.now(UTC)) == 1
@@ -80,18 +80,18 @@ def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> N
 
 
 def kinds_by_id(lake: Lake) -> dict[str, str]:
-    rows = lake.read_cluster(FINDINGS, NEW, "finding_id", "kind").collect()
+    rows = lake.frame(FINDINGS, of_cluster(NEW), "finding_id", "kind").collect()
     return {row["finding_id"]: row["kind"] for row in rows}
 
 
 def test_messages_belong_to_the_same_findings_as_before(lake: Lake) -> None:
-    old_ids = {row["finding_id"] for row in lake.read_cluster(FINDINGS, OLD, "finding_id").collect()}
+    old_ids = {row["finding_id"] for row in lake.frame(FINDINGS, of_cluster(OLD), "finding_id").collect()}
     sent_at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     sent = (OLD, min(old_ids), "chat", "opened", "sent", 1, sent_at, sent_at, None)
     lake.merge(NOTIFICATIONS, [sent], OLD)
     rename_cluster(lake, OLD, NEW)
-    new_ids = {row["finding_id"] for row in lake.read_cluster(FINDINGS, NEW, "finding_id").collect()}
-    (message,) = lake.read_cluster(NOTIFICATIONS, NEW).collect()
+    new_ids = {row["finding_id"] for row in lake.frame(FINDINGS, of_cluster(NEW), "finding_id").collect()}
+    (message,) = lake.frame(NOTIFICATIONS, of_cluster(NEW)).collect()
     assert message["finding_id"] in new_ids - old_ids
 
 

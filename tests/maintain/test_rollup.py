@@ -65,7 +65,7 @@ def old_lake(lake: Lake) -> Lake:
 
 def windows(lake: Lake) -> list[tuple[Any, ...]]:
     columns = ("window_ms", "window_start", "snapshots", "max_consumer_lag")
-    return sorted(tuple(row) for row in lake.read_all(LAG_ROLLUP).select(*columns).collect())
+    return sorted(tuple(row) for row in lake.frame(LAG_ROLLUP).select(*columns).collect())
 
 
 EXPECTED = [
@@ -81,7 +81,7 @@ def test_rows_that_are_removed_are_rolled_up_if_that_is_configured(old_lake: Lak
     assert windows(old_lake) == EXPECTED
     maintain(old_lake, RetentionConfig(rollup=True), ["east"], lambda: NOW)
     assert windows(old_lake) == EXPECTED
-    assert old_lake.read_all(LAG).count() == 1
+    assert old_lake.frame(LAG).count() == 1
     # A row that turns up later does not replace the windows of the others.
     put(old_lake, row(OLD + timedelta(minutes=7), 1, 1), row(OLD + timedelta(hours=5), 2, 2))
     maintain(old_lake, RetentionConfig(rollup=True), ["east"], lambda: NOW)
@@ -93,5 +93,5 @@ def test_rows_that_are_removed_are_rolled_up_if_that_is_configured(old_lake: Lak
 
 def test_without_the_setting_nothing_is_rolled_up(old_lake: Lake) -> None:
     maintain(old_lake, RetentionConfig(), ["east"], lambda: NOW)
-    assert old_lake.read_all(LAG).count() == 1
+    assert old_lake.frame(LAG).count() == 1
     assert windows(old_lake) == []

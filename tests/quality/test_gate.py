@@ -149,7 +149,7 @@ def land(lake: Lake, table: Table, names: str, rows: list[Sequence[Any]]) -> Dat
 
 
 def quarantined(lake: Lake, table: Table) -> list[tuple[str, dict[str, Any]]]:
-    rows = lake.read_snapshots(QUARANTINE, "east", [ID]).where(F.col("table") == table.name).collect()
+    rows = lake.frame(QUARANTINE, of_snapshots("east", [ID])).where(F.col("table") == table.name).collect()
     return [(row["expectation"], json.loads(row["row"])) for row in rows]
 
 
@@ -160,7 +160,7 @@ def test_offending_rows_go_to_quarantine_by_name_and_the_rest_stay(
     land(lake, table, names, good + [row for row, _ in bad])
     verdict = quarantine_failing(lake, table, "east", ID)
     kept = frame(lake.spark, table, names, *good)
-    assert_df_equality(lake.read_snapshots(table, "east", [ID]), kept, ignore_row_order=True, ignore_metadata=True)
+    assert_df_equality(lake.frame(table, of_snapshots("east", [ID])), kept, ignore_row_order=True, ignore_metadata=True)
     assert verdict.quarantined == len(bad)
     assert {label(e) for e in verdict.failed} == {reason for _, reasons in bad for reason in reasons}
     # JSON has no instants, so only their presence is compared.

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from jobs import replay as job
 from pipeline.common.errors import ConfigError
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_cluster
 from pipeline.replay import replay
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import CLIENT_DIVERGENCE, CLIENT_POSITIONS, FINDINGS, LAG, SNAPSHOTS
@@ -46,7 +46,7 @@ def rows(lake: Lake, folder: Path) -> Rows:
             settings = config(folder, "any", {"any": "127.0.0.1:1"})
             assert replay(lake, settings, unpacked(recording, folder), recording, lambda: NOW) > 0
             replayed.add(recording)
-        return lake.read_cluster(table, recording)
+        return lake.frame(table, of_cluster(recording))
 
     return rows
 

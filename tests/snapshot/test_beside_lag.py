@@ -42,7 +42,7 @@ def test_a_snapshot_repeats_its_look_ups_if_a_lag_job_has_written_the_index_mean
         compute_cluster(lake, "east", lambda: began)
 
     def through() -> int:
-        return int(lake.read_all(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
+        return int(lake.frame(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
 
     take(1)
     lag()
@@ -53,7 +53,7 @@ def test_a_snapshot_repeats_its_look_ups_if_a_lag_job_has_written_the_index_mean
     take(3)
     assert through() == before + 1_000
     assert "another job has written the log index meanwhile: starting again" in caplog.text
-    warnings = [row["warnings"] for row in lake.read_all(SNAPSHOTS).collect()]
+    warnings = [row["warnings"] for row in lake.frame(SNAPSHOTS).collect()]
     assert all("lookups_failed" not in found for found in warnings)
     lag()
     assert [lag_rows(lake, "east", before + 1_000 * n) for n in range(3)] == [expected_lag(PREFIX)] * 3

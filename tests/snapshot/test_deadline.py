@@ -72,7 +72,7 @@ def test_slow_endpoints_take_no_longer_than_their_timeout(
     with for_few_rows(spark):
         (outcome,) = take_snapshots(spark, settings, ["east"], None, lambda: datetime.now(UTC))
     assert outcome.status == "partial"
-    errors = [row.error for row in lake.read_all(CLIENT_POSITIONS).collect()]
+    errors = [row.error for row in lake.frame(CLIENT_POSITIONS).collect()]
     unread = [error for error in errors if error and error.startswith("not read: ")]
     assert unread
-    assert lake.read_where(COMMITTED_OFFSETS, "error IS NULL").count() == 3
+    assert lake.frame(COMMITTED_OFFSETS, "error IS NULL").count() == 3

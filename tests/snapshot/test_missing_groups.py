@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import load_config
 from pipeline.kafka.groups import OFFSETS_TOPIC
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_snapshots
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS
 from tests.helpers.kafka import commit, denied, login
@@ -33,7 +33,8 @@ def test_without_a_proof_a_group_that_was_deleted_is_gone_and_one_that_is_denied
         return outcome.status, ledger_rows(lake, "east")[-1]["warnings"]
 
     def errors(seconds: int) -> set[tuple[str, str, str]]:
-        rows = {table: lake.read_snapshots(table, "east", [T0_MS + 1000 * seconds]).collect() for table in OF_GROUPS}
+        where = of_snapshots("east", [T0_MS + 1000 * seconds])
+        rows = {table: lake.frame(table, where).collect() for table in OF_GROUPS}
         return {(table.name, r["group_id"], r["error"]) for table in OF_GROUPS for r in rows[table] if r["error"]}
 
     with KafkaAdminClient(bootstrap_servers=servers) as admin:

@@ -118,9 +118,9 @@ def test_rows_read_by_a_clock_that_is_ahead_count_as_read_now(
     outcome = take({"ahead": servers})["ahead"]
     assert outcome.status == "complete"
     (row,) = ledger_rows(lake, "ahead")
-    ends = lake.read_where(WATERMARKS, "cluster = 'ahead'").collect()
-    members = lake.read_where(GROUP_MEMBERS, "cluster = 'ahead'").collect()
-    commits = lake.read_where(COMMITTED_OFFSETS, "cluster = 'ahead'").collect()
+    ends = lake.frame(WATERMARKS, "cluster = 'ahead'").collect()
+    members = lake.frame(GROUP_MEMBERS, "cluster = 'ahead'").collect()
+    commits = lake.frame(COMMITTED_OFFSETS, "cluster = 'ahead'").collect()
     assert row["warnings"] == {"captured_in_future": len(ends) + len(commits) + len(members)}
     read_at = [r["captured_at"] for r in (*ends, *commits, *members)] + [r["ends_at"] for r in commits]
     assert all(before <= at.astimezone(UTC) <= datetime.now(UTC) for at in read_at)

@@ -228,7 +228,7 @@ def test_a_write_that_the_new_owner_overtook_is_not_tried_again(lake: Lake, spar
         lake.replace(COMMITTED_OFFSETS, slow_rows(spark, "new owner", 0), where)
         with pytest.raises(LakeError, match="lost the claim"):
             old.result(60)
-    assert [r["group_id"] for r in lake.read_where(COMMITTED_OFFSETS, where).collect()] == ["new owner"]
+    assert [r["group_id"] for r in lake.frame(COMMITTED_OFFSETS, where).collect()] == ["new owner"]
 
 
 @pytest.mark.parametrize("schedule_s", [1, 7, 35, 60, 7 * 60, 49 * 60, 3600, 7 * 24 * 3600])

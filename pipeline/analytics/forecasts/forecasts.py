@@ -36,7 +36,7 @@ from pipeline.analytics.forecasts.rates import (
     written_bytes_per_s,
 )
 from pipeline.analytics.forecasts.same_hour import by_same_hours
-from pipeline.analytics.forecasts.sums import OF_LAG, SERIES, SUMMED, SUMS, summed_lag
+from pipeline.analytics.forecasts.sums import FORECAST_LAG, SERIES, SUMMED, SUMS, summed_lag
 from pipeline.analytics.forecasts.weeks import is_far_behind, rates_of_weeks
 from pipeline.analytics.keys import GROUP
 from pipeline.common.buckets import Bucket
@@ -46,7 +46,7 @@ from pipeline.config.status import StatusConfig
 from pipeline.tables import FORECASTS
 
 FORECAST_PARTS: dict[str, StructType] = {
-    "lag": OF_LAG,
+    "lag": FORECAST_LAG,
     "known": FORECASTS.some((*SERIES, "snapshot_id", "remembered")),
     "weeks": FORECASTS.some((*SERIES, "snapshot_id", "written_per_s_1h")),
 }

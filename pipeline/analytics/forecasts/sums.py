@@ -18,7 +18,7 @@ from pipeline.common.data_source import arrow_schema
 from pipeline.tables import LAG
 from pipeline.tables.columns import LONG
 
-OF_LAG = LAG.some(
+FORECAST_LAG = LAG.some(
     (
         *(*GROUP_AT, "topic", "topic_id", "partition", "captured_at", "committed_captured_at"),
         *("log_start_offset", "committed_offset", "high_watermark", "consumer_lag", "unread_markers"),
@@ -37,9 +37,9 @@ SUMMED = StructType([*LAG.some((*SERIES, "snapshot_id")), *(StructField(name, LO
 def summed_lag(lag: pa.Table) -> pa.Table:
     """A row of SUMMED for each snapshot, group and topic in `lag`, and one with topic NULL for the group.
 
-    `lag` has the columns of OF_LAG, and all rows of a group. Partitions without a commit are left out, because they
-    have no lag. A sum is NULL if one of its values is not known, or belongs to another log than the commit; if it is
-    too large; and if there is no partition. Raises BadValueError if a time or a position fits no type.
+    `lag` has the columns of FORECAST_LAG, and all rows of a group. Partitions without a commit are left out, because
+    they have no lag. A sum is NULL if one of its values is not known, or belongs to another log than the commit; if it
+    is too large; and if there is no partition. Raises BadValueError if a time or a position fits no type.
     """
     with arrow_queries({"lag": lag}) as queries:
         rows = queries.rows(_SUMMED)

@@ -59,7 +59,7 @@ _TOTALS: dict[str, tuple[int, pa.DataType]] = {
     "sum": (10**38 - 1, pa.decimal128(38, 0)),
 }
 """The columns that are summed, each with its greatest value and its type."""
-PARTS = LAG_HISTOGRAMS.some((*_IDENTITY, *_TOTALS, "bucket_offset", "bucket_counts", "min", "max"))
+TALLIES = LAG_HISTOGRAMS.some((*_IDENTITY, *_TOTALS, "bucket_offset", "bucket_counts", "min", "max"))
 """The columns of histograms that are merged. They do not say how long the windows are."""
 _TOGETHER = ("measure", "scope_value")
 """The key of the buckets in which histograms are merged. It need not be their whole identity."""
@@ -87,7 +87,7 @@ def histograms_of_snapshots(lag: Rows, buckets: int | None = None) -> Rows:
 
     Most histograms are those of groups. If the rows were spread in another way, each bucket would have a part of each.
     """
-    parts = bucketed({"lag": lag}, {"lag": COUNTED}, GROUP, _tally_bucket, PARTS, buckets)
+    parts = bucketed({"lag": lag}, {"lag": COUNTED}, GROUP, _tally_bucket, TALLIES, buckets)
     return _merged(parts, window_ms=0)
 
 
@@ -103,7 +103,7 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
 
 
 def histograms_of_windows(histograms: Rows, window_ms: int, from_ms: int = 0) -> Rows:
-    """What `rolled_up` returns, from rows that have the columns PARTS and window_ms. Raises ValueError like it."""
+    """What `rolled_up` returns, from rows that have the columns TALLIES and window_ms. Raises ValueError like it."""
     if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
         raise ValueError(f"{window_ms} ms must be a multiple of {from_ms} ms, and a day a multiple of {window_ms} ms")
     return _merged(histograms.where_in("window_ms", [from_ms]), window_ms)
@@ -112,15 +112,15 @@ def histograms_of_windows(histograms: Rows, window_ms: int, from_ms: int = 0) ->
 def tally_lag(lag: pa.Table, scopes: Iterable[str] = SCOPES) -> pa.Table:
     """Histograms of these rows of `lag`, for each snapshot, value of a scope, and measure.
 
-    `lag` has the columns COUNTED, of any snapshots and clusters; the result has the columns PARTS. window_start is the
-    snapshot's instant. Each value of a scope has a row for each measure. A row of `lag` is in no histogram of a scope
-    whose column is NULL in it.
+    `lag` has the columns COUNTED, of any snapshots and clusters; the result has the columns TALLIES. window_start is
+    the snapshot's instant. Each value of a scope has a row for each measure. A row of `lag` is in no histogram of a
+    scope whose column is NULL in it.
     """
     groups = {}
     for scope in scopes:
         key = dict.fromkeys(("cluster", "snapshot_id", SCOPES[scope]))  # the scope cluster has no column of its own
         groups[scope] = group_rows(lag.select([*key]), [*key])
-    tallies = [arrow_schema(PARTS).empty_table()]
+    tallies = [arrow_schema(TALLIES).empty_table()]
     for measure in MEASURES:
         values = values_by_kind(_measured(lag, measure))
         tallies += [_tally(values, measure, scope, of_scope) for scope, of_scope in groups.items()]
@@ -128,7 +128,7 @@ def tally_lag(lag: pa.Table, scopes: Iterable[str] = SCOPES) -> pa.Table:
 
 
 def merge_histograms(parts: pa.Table, window_ms: int) -> pa.Table:
-    """The rows of `lag_histograms` for windows of `window_ms` (in UTC; 0: for single snapshots), from rows of PARTS.
+    """The rows of `lag_histograms` for windows of `window_ms` (in UTC; 0: for single snapshots), from rows of TALLIES.
 
     Merging is exact, in any order and in any number of steps. A count or sum that its column cannot hold is NULL; so is
     a total with a part that is NULL.
@@ -155,7 +155,7 @@ def merge_histograms(parts: pa.Table, window_ms: int) -> pa.Table:
 
 
 def _tally(values: Values, measure: str, scope: str, groups: Groups) -> pa.Table:
-    """The rows of PARTS for one measure and scope."""
+    """The rows of TALLIES for one measure and scope."""
     keys = groups.keys
     columns = tally_values(values, groups) | {
         "cluster": keys["cluster"],
@@ -164,7 +164,7 @@ def _tally(values: Values, measure: str, scope: str, groups: Groups) -> pa.Table
         "scope": pa.repeat(scope, len(keys)),
         "scope_value": keys[SCOPES[scope]].cast(pa.string()),
     }
-    tally = pa.Table.from_pydict(columns).select(PARTS.names).cast(arrow_schema(PARTS))
+    tally = pa.Table.from_pydict(columns).select(TALLIES.names).cast(arrow_schema(TALLIES))
     if not tally["scope_value"].null_count:
         return tally
     return tally.filter(tally["scope_value"].is_valid())  # which copies all lists
@@ -180,7 +180,7 @@ def _merge_bucket(bucket: Bucket, window_ms: int) -> pa.Table:
 
 def _merged(parts: Rows, window_ms: int) -> Rows:
     merge = partial(_merge_bucket, window_ms=window_ms)
-    return bucketed({"parts": parts}, {"parts": PARTS}, _TOGETHER, merge, LAG_HISTOGRAMS.schema)
+    return bucketed({"parts": parts}, {"parts": TALLIES}, _TOGETHER, merge, LAG_HISTOGRAMS.schema)
 
 
 def _measured(lag: pa.Table, measure: str) -> pa.Array:

@@ -13,7 +13,7 @@ from pipeline.tables import DATA_LOSS, UNKNOWN_OFFSET
 
 GROUP_ROW = [*GROUP_AT, "snapshot_date"]
 """The columns that each row of a group in a snapshot has."""
-SUMMED = (
+SUMMED_LAG = (
     *(*GROUP_ROW, "partition", "captured_at", "committed_captured_at", "group_state", "group_type", "member_id"),
     *("client_id", "error", "offset_status", "committed_offset", "consumed_offset", "log_start_offset"),
     *("high_watermark", "consumer_lag", "consumer_lag_stable", "transaction_lag", "headroom", "consumer_lag_bytes"),

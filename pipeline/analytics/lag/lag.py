@@ -30,7 +30,7 @@ NOT_IN_CLUSTER = "UNKNOWN_TOPIC_OR_PARTITION"
 """Kafka's error for a partition that its metadata does not list, and that is not proven to be deleted."""
 GROUPS = StructType([LAG.schema[name] for name in (*GROUP_AT, "group_state", "group_type")]).add("group_error", STRING)
 """What the rows of a group have in common. If there is a group_error, its commits are unknown, not absent."""
-PARTS = {
+LAG_PARTS = {
     "commits": COMMITTED_OFFSETS.some(
         (
             *READER_AT,
@@ -63,7 +63,7 @@ PARTS = {
     "files": FILES,
 }
 """What `lag_rows` is computed from. There may be no part `reported`, `previous` or `files`."""
-_NOT_REPORTED = arrow_schema(PARTS["reported"]).empty_table()
+_NOT_REPORTED = arrow_schema(LAG_PARTS["reported"]).empty_table()
 _REACH = pa.schema({"snapshot_id": pa.int64(), "since": pa.int64()})
 
 
@@ -95,18 +95,18 @@ def lag_table(
 
 
 def lag_of_readers(parts: Mapping[str, Rows], reach: Mapping[int, int], buckets: int | None = None) -> Rows:
-    """The rows of `lag` from rows of the tables that PARTS names; see `lag_table`.
+    """The rows of `lag` from rows of the tables that LAG_PARTS names; see `lag_table`.
 
     The readers are computed in buckets, see `bucketed`.
     """
     curves = broker_curves(parts["watermarks"].where_known("topic"), parts["rulers"], buckets)
     compute = partial(lag_rows, groups=facts_of_groups(parts), curves=curves, reach=dict(reach))
     of_topics = {name: rows.where_known("topic") for name, rows in parts.items()}
-    return bucketed(of_topics, PARTS, TOPIC_PARTITION, compute, LAG.schema, buckets)
+    return bucketed(of_topics, LAG_PARTS, TOPIC_PARTITION, compute, LAG.schema, buckets)
 
 
 def lag_rows(bucket: Bucket, groups: pa.Table, curves: BrokerCurves, reach: Mapping[int, int]) -> pa.Table:
-    """The rows of LAG for the readers of some partitions, from rows of PARTS.
+    """The rows of LAG for the readers of some partitions, from rows of LAG_PARTS.
 
     `groups` are rows of GROUPS, `curves` those of the brokers. `previous` are rows of `lag` of earlier snapshots; there
     are none if no topic has moved (`moved_topics`). `files` is what log files have at each offset and at the one before

@@ -39,7 +39,7 @@ FORGOTTEN_MS = 7 * DAY_MS
 """A partition that no snapshot has seen for this long is removed from the index."""
 RULER_ROWS = WATERMARKS.some(PARTITION_AT).add("ruler", BINARY)
 """A ruler as of a snapshot."""
-SEEN = {
+INDEX_PARTS = {
     "stored": LOG_INDEX.some((*PARTITION, "topic_id", "ruler")),
     "watermarks": WATERMARKS.some(
         (
@@ -81,12 +81,12 @@ def rulers(log_index: DataFrame, watermarks: DataFrame, log_samples: DataFrame, 
 
 
 def rulers_of(seen: Mapping[str, Rows], asked_from: int, buckets: int | None = None) -> Rows:
-    """The rows of `rulers` from rows of the tables that SEEN names.
+    """The rows of `rulers` from rows of the tables that INDEX_PARTS names.
 
     Those of the part `late` are watermarks of snapshots that the index already includes: see `known_rulers`.
     """
     compute = partial(rulers_in_bucket, asked_from=asked_from)
-    return bucketed(seen, SEEN, TOPIC_PARTITION, compute, RULER_ROWS, buckets)
+    return bucketed(seen, INDEX_PARTS, TOPIC_PARTITION, compute, RULER_ROWS, buckets)
 
 
 def index_rows(
@@ -98,13 +98,13 @@ def index_rows(
 
 
 def index_after(seen: Mapping[str, Rows], through_snapshot_id: int, buckets: int | None = None) -> Rows:
-    """The rows of `index_rows` from rows of the tables that SEEN names."""
+    """The rows of `index_rows` from rows of the tables that INDEX_PARTS names."""
     compute = partial(_index_in_bucket, through_snapshot_id=through_snapshot_id)
-    return bucketed(seen, SEEN, TOPIC_PARTITION, compute, LOG_INDEX.schema, buckets)
+    return bucketed(seen, INDEX_PARTS, TOPIC_PARTITION, compute, LOG_INDEX.schema, buckets)
 
 
 def rulers_in_bucket(bucket: Bucket, asked_from: int) -> pa.Table:
-    """The rows of `rulers` for some partitions, from rows of SEEN."""
+    """The rows of `rulers` for some partitions, from rows of INDEX_PARTS."""
     if not len(bucket["watermarks"]):  # a late snapshot has no tail, and the rulers in the index need not be decoded
         return _known_in_bucket(bucket)
     with arrow_queries(_without_rulers(bucket)) as queries:
@@ -187,7 +187,7 @@ def known_rulers(log_index: DataFrame, watermarks: DataFrame) -> DataFrame:
     since. Then the snapshot's row in `watermarks` has another topic id, and there is no ruler.
     """
     rows = {"stored": Rows(log_index), "late": Rows(watermarks)}
-    found = bucketed(rows, SEEN, TOPIC_PARTITION, _known_in_bucket, RULER_ROWS)
+    found = bucketed(rows, INDEX_PARTS, TOPIC_PARTITION, _known_in_bucket, RULER_ROWS)
     return found.frame(watermarks.sparkSession, RULER_ROWS)
 
 

@@ -39,7 +39,7 @@ SERVED = {
     "cache_999_bytes": 0.999,
 }
 """The columns of `page_cache`, and which part of the readers a cache of that size serves."""
-PARTS_OF_CURVES = (
+PARTIAL_CURVES = (
     StructType()
     .add("cluster", StringType())
     .add("snapshot_id", LongType())
@@ -47,7 +47,7 @@ PARTS_OF_CURVES = (
     .add("known_ms", DoubleType())
 )
 for _name in Curves._fields:
-    PARTS_OF_CURVES.add(_name, ArrayType(DoubleType()))
+    PARTIAL_CURVES.add(_name, ArrayType(DoubleType()))
 """The part of a broker's curve that some of its partitions have. Up to the age `known_ms` it includes all of these."""
 
 
@@ -162,19 +162,19 @@ def broker_curves(watermarks: Rows, rulers: Rows, buckets: int | None = None) ->
     a late batch, its brokers have no curve.
     """
     parts = {"watermarks": watermarks, "rulers": rulers}
-    partial = bucketed(parts, PARTITION_CURVES, TOPIC_PARTITION, partial_curves, PARTS_OF_CURVES, buckets)
+    partial = bucketed(parts, PARTITION_CURVES, TOPIC_PARTITION, partial_curves, PARTIAL_CURVES, buckets)
     return curves_of(partial)
 
 
 def partial_curves(bucket: Bucket) -> pa.Table:
-    """The part of the curves of brokers that some partitions have, as PARTS_OF_CURVES."""
+    """The part of the curves of brokers that some partitions have, as PARTIAL_CURVES."""
     with arrow_queries({**bucket, "rulers": numbered(bucket["rulers"], "ruler")}) as queries:
         rows = queries.rows(f"""
             SELECT {names_sql(SNAPSHOT)}, replicas, {epoch_ms_sql("captured_at")} AS captured_ms, ruler
             FROM watermarks LEFT JOIN rulers USING ({names_sql(PARTITION_AT)}) WHERE len(replicas) > 0
         """)
     if not len(rows):
-        return arrow_schema(PARTS_OF_CURVES).empty_table()
+        return arrow_schema(PARTIAL_CURVES).empty_table()
     rulers = Rulers(with_values(rows, "ruler", bucket["rulers"]["ruler"])["ruler"].combine_chunks())
     made, known_ms = pieces(rulers)
     is_of_now = rulers.seen("captured_ms") == rows["captured_ms"].fill_null(0).to_numpy()
@@ -195,11 +195,11 @@ def partial_curves(bucket: Bucket) -> pa.Table:
     for curve in curves:
         sums = np.array([curve[sets].sum(axis=0) for sets in sets_of.values()])
         columns.append(listed([len(AGES_MS)] * len(sets_of), pa.array(sums.ravel(), pa.float64())))
-    return pa.Table.from_arrays(columns, PARTS_OF_CURVES.names).cast(arrow_schema(PARTS_OF_CURVES))
+    return pa.Table.from_arrays(columns, PARTIAL_CURVES.names).cast(arrow_schema(PARTIAL_CURVES))
 
 
 def summed_curves(parts: pa.Table) -> pa.Table:
-    """One row of PARTS_OF_CURVES for each broker, from several."""
+    """One row of PARTIAL_CURVES for each broker, from several."""
     of_part = series_numbers(parts, BROKER_AT)
     distinct, first = np.unique(of_part, return_index=True)
     known_ms = np.full(len(distinct), np.inf)
@@ -208,16 +208,16 @@ def summed_curves(parts: pa.Table) -> pa.Table:
     for name in Curves._fields:
         sums = _sums(_rows_of_ages(parts[name]), of_part, len(distinct))
         columns[name] = listed([len(AGES_MS)] * len(distinct), pa.array(sums.ravel()))
-    return pa.Table.from_pydict(columns).cast(arrow_schema(PARTS_OF_CURVES))
+    return pa.Table.from_pydict(columns).cast(arrow_schema(PARTIAL_CURVES))
 
 
 def curves_of(parts: Rows) -> BrokerCurves:
-    """The curves of brokers from rows of PARTS_OF_CURVES, on the driver.
+    """The curves of brokers from rows of PARTIAL_CURVES, on the driver.
 
     The values have single precision, so that they need half of the room.
     """
     # Each bucket has a part for each broker: in all, hundreds of times as many rows as there are curves.
-    brokers = parts.grouped(BROKER_AT, summed_curves, PARTS_OF_CURVES).collected_table()
+    brokers = parts.grouped(BROKER_AT, summed_curves, PARTIAL_CURVES).collected_table()
     written, least, most = (_rows_of_ages(brokers[name]) for name in Curves._fields)
     doubt = np.maximum(most - written, written - least) + ROUNDING * (most + least)
     known_ms = np.asarray(brokers["known_ms"])

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pipeline.analytics.keys import GROUP
-from pipeline.analytics.lag.group_sums import GROUP_ROW, SUMMED, group_sums_sql
+from pipeline.analytics.lag.group_sums import GROUP_ROW, SUMMED_LAG, group_sums_sql
 from pipeline.analytics.status.owners import NOBODY, Owned, Rules, owners_of
 from pipeline.analytics.status.rules import OK, STATUSES
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
@@ -17,7 +17,7 @@ from pipeline.common.rows import Rows, bucketed
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
 
 GROUP_PARTS: dict[str, StructType] = {
-    "lag": LAG.some(SUMMED),
+    "lag": LAG.some(SUMMED_LAG),
     "statuses": PARTITION_STATUS.some(
         (
             *(*GROUP_ROW, "topic", "partition", "status", "reason", "since", "commit_since", "has_members"),

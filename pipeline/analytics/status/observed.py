@@ -14,7 +14,7 @@ from pipeline.analytics.keys import READER
 from pipeline.analytics.status.memory import Bools
 
 WITHOUT_MEMBERS = ("Empty", "Dead")
-OF_LAG = (
+OBSERVED_LAG = (
     *(*READER, "snapshot_id", "snapshot_date", "committed_captured_at", "topic_id", "group_state", "offset_status"),
     *("error", "committed_offset", "high_watermark", "consumer_lag", "consumer_lag_stable", "consumer_age_ms"),
     *("committed_at", "verified_epoch", "log_start_offset", "high_watermark_bytes", "high_watermark_error_bytes"),
@@ -26,7 +26,7 @@ _ANOTHER_LOG = ("recreated", "truncated", "beyond_end")
 
 
 def observed(lag: pa.Table) -> dict[str, Any]:
-    """The fields of `Observation` but has_epoch, and what else the rules need, from the columns OF_LAG."""
+    """The fields of `Observation` but has_epoch, and what else the rules need, from the columns OBSERVED_LAG."""
     state = lag["group_state"]
     is_empty = _is_in(state, WITHOUT_MEMBERS)
     at_ms, snapshot_id = instants_ms(lag, "committed_captured_at"), numbers(lag, "snapshot_id")

@@ -23,7 +23,7 @@ from pipeline.analytics.arrow_series import (
 )
 from pipeline.analytics.keys import READER, TOPIC_PARTITION
 from pipeline.analytics.status.memory import STORED_WIDTH, Bools, Memory, Observation, after, of_stored
-from pipeline.analytics.status.observed import OF_LAG, observed, why_unknown
+from pipeline.analytics.status.observed import OBSERVED_LAG, observed, why_unknown
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
@@ -33,8 +33,8 @@ from pipeline.tables import COMMITTED_OFFSETS, LAG, PARTITION_STATUS
 
 OF_KNOWN = (*READER, "snapshot_id", "status", "since", "members_seen_at", "remembered")
 """The columns of `partition_status` from which a judgement continues."""
-PARTS = {
-    "lag": LAG.some(OF_LAG),
+STATUS_PARTS = {
+    "lag": LAG.some(OBSERVED_LAG),
     "known": PARTITION_STATUS.some(OF_KNOWN),
     "commits": COMMITTED_OFFSETS.some((*READER, "snapshot_id", "committed_offset", "leader_epoch")),
 }
@@ -76,18 +76,18 @@ def _as_wide(mask: Bools, values: Ints) -> Bools:
 def statuses_of_readers(
     parts: Mapping[str, Rows], settings: StatusConfig, reach: Mapping[int, int], buckets: int | None = None
 ) -> Rows:
-    """The rows of PARTITION_STATUS from rows of the tables that PARTS names; see `partition_status`."""
+    """The rows of PARTITION_STATUS from rows of the tables that STATUS_PARTS names; see `partition_status`."""
     judge = partial(partition_status, settings=settings, reach=dict(reach))
-    return bucketed(parts, PARTS, TOPIC_PARTITION, judge, PARTITION_STATUS.schema, buckets)
+    return bucketed(parts, STATUS_PARTS, TOPIC_PARTITION, judge, PARTITION_STATUS.schema, buckets)
 
 
 def partition_status(bucket: Bucket, settings: StatusConfig, reach: Mapping[int, int]) -> pa.Table:
     """The rows of PARTITION_STATUS for some readers, in all snapshots of a batch.
 
-    The rows of PARTS are: `lag`, the rows to judge; `known`, rows of PARTITION_STATUS of earlier snapshots, where each
-    reader continues from its newest; `commits`, those of the batch, with the leader epochs that are stored with them.
-    `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none
-    of the snapshots since then counts as new.
+    The rows of STATUS_PARTS are: `lag`, the rows to judge; `known`, rows of PARTITION_STATUS of earlier snapshots,
+    where each reader continues from its newest; `commits`, those of the batch, with the leader epochs that are stored
+    with them. `reach` maps a snapshot to the oldest earlier one that it may continue from: a reader in none of the
+    snapshots since then counts as new.
     """
     plain = _plain_commits(bucket["commits"])
     lag, known = bucket["lag"], bucket["known"]
@@ -97,7 +97,7 @@ def partition_status(bucket: Bucket, settings: StatusConfig, reach: Mapping[int,
     order = np.lexsort((numbers(known, "snapshot_id"), of_known))
     state = _remembered(known.take(order), of_known[order], count)
     order = np.lexsort((numbers(lag, "snapshot_id"), readers))
-    lag, readers = lag.select(OF_LAG).take(order), readers[order]
+    lag, readers = lag.select(OBSERVED_LAG).take(order), readers[order]
     ids = numbers(lag, "snapshot_id")
     seen = observed(lag)
     has_plain = _has_plain((readers, ids), (of_plain, numbers(plain, "snapshot_id")))

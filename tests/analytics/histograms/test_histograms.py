@@ -19,8 +19,8 @@ from pipeline.analytics.histograms.buckets import MAX_BUCKET, bucket_of
 from pipeline.analytics.histograms.lag_histograms import (
     COUNTED,
     MEASURES,
-    PARTS,
     SCOPES,
+    TALLIES,
     histograms,
     merge_histograms,
     rolled_up,
@@ -283,15 +283,15 @@ def rows_of_lag(*rows: dict[str, Any]) -> pa.Table:
 
 
 def part(**columns: Any) -> dict[str, Any]:
-    """A row of PARTS: an empty histogram, but for the columns that are given."""
+    """A row of TALLIES: an empty histogram, but for the columns that are given."""
     counts = dict.fromkeys(["zero_count", "negative_count", "null_count", "count"], 0)
     known = {"cluster": "east", "window_start": datetime(2026, 1, 31, 12, tzinfo=UTC), "measure": "consumer_lag"}
     named = {"scope": "group", "scope_value": "g", "sum": Decimal(0), "bucket_counts": []}
-    return dict.fromkeys(PARTS.names) | counts | known | named | columns
+    return dict.fromkeys(TALLIES.names) | counts | known | named | columns
 
 
 def merged_parts(*parts: dict[str, Any]) -> list[dict[str, Any]]:
-    return merge_histograms(pa.Table.from_pylist([*parts], arrow_schema(PARTS)), window_ms=0).to_pylist()
+    return merge_histograms(pa.Table.from_pylist([*parts], arrow_schema(TALLIES)), window_ms=0).to_pylist()
 
 
 ROWS_OF_LAG = st.builds(

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.analytics.arrow_series import NONE, bytes_of_rows, rows_of_bytes
 from pipeline.analytics.status.memory import Memory
-from pipeline.analytics.status.partition_status import OF_KNOWN, PARTS, partition_status
+from pipeline.analytics.status.partition_status import OF_KNOWN, STATUS_PARTS, partition_status
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS, utc
 from pipeline.config.status import StatusConfig
@@ -70,7 +70,7 @@ def judged_together(rows: list[Row], reach: dict[int, int] | None = None) -> lis
         "known": [row for row in rows if "remembered" in row],
         "commits": [],
     }
-    bucket = {name: pa.Table.from_pylist(of, arrow_schema(PARTS[name])) for name, of in given.items()}
+    bucket = {name: pa.Table.from_pylist(of, arrow_schema(STATUS_PARTS[name])) for name, of in given.items()}
     found = partition_status(bucket, StatusConfig(), reach or {})
     assert found.column_names == PARTITION_STATUS.columns
     rows_found: list[Row] = found.to_pylist()
