@@ -46,7 +46,7 @@ def keep_forecasts(batch: Batch, readers: Readers) -> None:
         parts["weeks"] = _weeks(batch, groups)
     compute = partial(forecasts, settings=settings, reach=dict(backlog.reach), far_behind=groups)
     rows = bucketed(parts, FORECAST_PARTS, GROUP, compute, FORECASTS.schema, backlog.buckets)
-    batch.lake.replace(FORECASTS, rows, batch.where)
+    batch.lake.replace(FORECASTS, batch.lake.collected_if_few(rows), batch.where)
 
 
 def _has_weeks(snapshot_ids: Sequence[int], weeks: Sequence[int]) -> bool:

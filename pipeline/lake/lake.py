@@ -287,14 +287,10 @@ class Lake(LakeTables):
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
 
     def collected_if_few(self, rows: Rows) -> Rows:
-        """The rows, on the driver if they are few, else computed only once for several queries.
-
-        Results may be few although the job expects many rows. So this computes them to find out, unlike `computed`.
-        """
-        if isinstance(rows.rows, pa.Table):
-            return rows
-        found = rows.rows.limit(MANY_ROWS).toArrow()
-        return Rows(found) if found.num_rows < MANY_ROWS else self.computed(rows)
+        """The rows, computed only once; on the driver if they are few, although the job may expect many."""
+        kept = self.computed(rows)
+        found = kept.limited(MANY_ROWS).collected_table()
+        return Rows(found) if len(found) < MANY_ROWS else kept
 
 
 def _aware(value: Any) -> Any:
