@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.arrow_series import bytes_of_rows
-from pipeline.analytics.findings.skipped import MOST_OFFSETS, find_skipped
+from pipeline.analytics.findings.skipped import MOST_OFFSETS, PARTS, find_skipped
 from pipeline.analytics.status.memory import Memory
 from pipeline.common.epoch import MINUTE_MS
+from pipeline.common.rows import Rows
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS
 from tests.helpers.rows import few_rows, frame
 from tests.helpers.statuses import judged
@@ -41,14 +42,18 @@ def reader(group: str, topic: str, partition: int, first: int | None, end: int =
     return (RESET, group, topic, partition, memory(**known, **more))
 
 
-def found_in(*readers: tuple[Any, ...], group_type: str | None = None) -> dict[str, dict[str, Any]]:
+def parts_of(*readers: tuple[Any, ...], group_type: str | None = None) -> dict[str, Rows]:
     sizes = {group: sum(row[1] == group for row in readers) for group in {row[1] for row in readers}}
     of_groups = [(RESET, group, group_type, size) for group, size in sizes.items()]
-    parts = {
+    return {
         "partitions": few_rows(PARTITION_STATUS, "snapshot_id group_id topic partition remembered", *readers),
         "groups": few_rows(GROUP_STATUS, "snapshot_id group_id group_type partitions", *of_groups),
     }
-    return {row["group_id"]: row for row in worded_rows(find_skipped(parts).collected_table())}
+
+
+def found_in(*readers: tuple[Any, ...], group_type: str | None = None) -> dict[str, dict[str, Any]]:
+    problems = find_skipped(parts_of(*readers, group_type=group_type)).collected_table()
+    return {row["group_id"]: row for row in worded_rows(problems)}
 
 
 EVIDENCE = {
@@ -118,6 +123,15 @@ def test_the_evidence_has_the_partitions_with_most_skipped_records() -> None:
     facts = json.loads(found_in(*many)["g"]["evidence"])
     assert [one["partition"] for one in facts["offsets"]] == list(range(2, MOST_OFFSETS + 2))
     assert (facts["partitions"], facts["skipped_offsets"]) == (102, 10 * 102 + 101 * 102 // 2)
+
+
+def test_many_readers_have_the_same_problems_as_few(spark: SparkSession) -> None:
+    skips = [reader(group, "t", number, 0, 10 + number) for group in ("a", "b", "c") for number in range(2)]
+    few = parts_of(*skips, reader("a", "t", 2, None), reader("d", "t", 0, None))
+    many = {name: Rows(rows.chosen(PARTS[name]).frame(spark, PARTS[name])) for name, rows in few.items()}
+    found = find_skipped(many, 2).collected()
+    assert sorted(found, key=str) == sorted(find_skipped(few).collected(), key=str)
+    assert sorted(row["group_id"] for row in found) == ["a", "b", "c"]
 
 
 LOOKED = (
