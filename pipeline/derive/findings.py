@@ -17,10 +17,10 @@ from pipeline.analytics.findings.problem import PROBLEMS, WORDED
 from pipeline.analytics.findings.words.kinds import with_words
 from pipeline.common.finding_kinds import SHARED
 from pipeline.common.rows import Rows
-from pipeline.config.owners import NO_OWNERS, Owners
-from pipeline.config.status import StatusConfig
-from pipeline.derive.backlog import Backlog
+from pipeline.config.owners import Owners
+from pipeline.derive.batch import Batch
 from pipeline.derive.judged import snapshots_judged, subjects_judged, with_partly_read
+from pipeline.derive.lag import Readers
 from pipeline.derive.rare_problems import rare_problems
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
@@ -35,53 +35,41 @@ IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.
 """A finding is only updated if another job has not continued it since it was read."""
 
 
-def problems_of_groups(
-    lake: Lake, cluster: str, backlog: Backlog, watermarks: Rows, suspects: Rows, settings: StatusConfig
-) -> list[Rows]:
-    """The problems of groups, topics and the cluster in a batch whose `lag` and status are written: rows of PROBLEMS.
-
-    `suspects` are the rows of SUSPECTS of the batch, `watermarks` those of its watermarks.
-    """
-    before = backlog.compared_with
-    ids = {*(s.snapshot_id for s in backlog.batch), *before.values()}
-    groups = lake.rows(GROUP_STATUS, of_snapshots(cluster, sorted(ids)), *OF_GROUPS.names)
-    found = find_group_problems(suspects, groups, before, settings, backlog.buckets)
-    return [found, *rare_problems(lake, cluster, backlog, watermarks)]
+def keep_findings(batch: Batch, readers: Readers) -> None:
+    """Writes the findings of a batch, from the problems that earlier steps have found, and from all others."""
+    write_findings(batch, [_of_groups(batch, readers), *rare_problems(batch), *batch.problems])
 
 
-def keep_findings(
-    lake: Lake,
-    cluster: str,
-    backlog: Backlog,
-    problems: Sequence[Rows],
-    has_clients: bool,
-    settings: StatusConfig,
-    owners: Owners = NO_OWNERS,
-) -> None:
-    """Writes the findings of a batch from its problems, which are rows of PROBLEMS.
-
-    `has_clients`: whether clients have reported anything.
-    """
-    ids = [s.snapshot_id for s in backlog.batch]
-    of_batch = of_snapshots(cluster, ids)
+def write_findings(batch: Batch, problems: Sequence[Rows]) -> None:
+    """Writes the findings of a batch from its problems, which are rows of PROBLEMS."""
+    lake, cluster, backlog, settings = batch.lake, batch.cluster, batch.backlog, batch.settings
+    first = min(batch.snapshot_ids)
     found = _worded(lake, problems)
-    earlier = as_known(_earlier(lake, cluster, min(ids)))
+    earlier = as_known(_earlier(lake, cluster, first))
     kinds = found.distinct("kind") | {row["kind"] for row in earlier}
     if not kinds:
-        lake.delete(FINDING_HISTORY, of_batch)  # rows of the same batch, if it was computed with other settings
+        lake.delete(FINDING_HISTORY, batch.where)  # rows of the same batch, if it was computed with other settings
         return
     judged, incomplete = snapshots_judged(lake, cluster, backlog)
-    others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=has_clients)
+    others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=backlog.has_positions)
     others = with_partly_read(lake, cluster, others, earlier)
-    past = Past(earlier, judged, others, _shared_before(lake, cluster, earlier, judged, min(ids)), settings.together_ms)
+    shared = _shared_before(lake, cluster, earlier, judged, first)
+    past = Past(earlier, judged, others, shared, settings.status.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
-    lake.replace(FINDING_HISTORY, history, of_batch)
+    lake.replace(FINDING_HISTORY, history, batch.where)
     # Read again, because Spark would compute many rows a second time.
-    history = lake.rows(FINDING_HISTORY, of_batch)
+    history = lake.rows(FINDING_HISTORY, batch.where)
     # Collected, because a MERGE would compute them a second time: a few rows for each group or client at most.
     rows = findings(history.grouped(["finding_id"], findings_seen, SO_FAR).collected(), past)
     if rows:
-        lake.merge(FINDINGS, [_owned(row, owners) for row in rows], cluster, IF_NOT_OLDER)
+        lake.merge(FINDINGS, [_owned(row, settings.owners) for row in rows], cluster, IF_NOT_OLDER)
+
+
+def _of_groups(batch: Batch, readers: Readers) -> Rows:
+    """The problems of the readers that may have one."""
+    backlog, before = batch.backlog, batch.backlog.compared_with
+    groups = batch.rows(GROUP_STATUS, sorted({*batch.snapshot_ids, *before.values()}), *OF_GROUPS.names)
+    return find_group_problems(readers.suspects, groups, before, batch.settings.status, backlog.buckets)
 
 
 def _worded(lake: Lake, problems: Sequence[Rows]) -> Rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.histograms.lag_histograms import (
-    MEASURES,
     TALLIES,
     histograms_of_snapshots,
     histograms_of_windows,
@@ -28,14 +27,8 @@ def keep_histograms(batch: Batch, readers: Readers) -> None:
     snapshot of that hour is computed. The same holds for days.
     """
     lake, cluster, backlog, ids = batch.lake, batch.cluster, batch.backlog, batch.snapshot_ids
-    # For each measure: one row for the cluster, one for each group, and at most two for each partition (topic, broker).
-    most = len(MEASURES) * sum(1 + s.groups + 2 * s.ends for s in backlog.batch)
-    lake.replace(
-        LAG_HISTOGRAMS,
-        histograms_of_snapshots(readers.lag, backlog.buckets),
-        of_windows(cluster, ids, window_ms=0),
-        most,
-    )
+    rows = lake.collected_if_few(histograms_of_snapshots(readers.lag, backlog.buckets))
+    lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, ids, window_ms=0))
     touched = [*backlog.up_to_complete[:1], *ids]
     now_ms = to_epoch_ms(batch.clock())
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):

@@ -98,7 +98,7 @@ def compute_readers(batch: Batch, *, has_moved: bool = True) -> Readers:
     returns = {
         "lag": [Form(LAG.schema, by_partition), Form(_LAG_FOR_GROUPS, by_group)],
         "statuses": [Form(PARTITION_STATUS.schema, by_partition), Form(GROUP_PARTS["statuses"], by_group)],
-        "suspects": [Form(SUSPECTS, Spread())],
+        "suspects": [Form(SUSPECTS, Spread(("subject",), backlog.buckets))],
     }
     # Rulers are packed by partition already, and all have a topic.
     of_topics = {name: rows.where_known("topic") for name, rows in parts.items()} | {"rulers": rulers}

@@ -6,7 +6,6 @@ One query finds out which of them a batch may have, so that the plan of most bat
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -21,8 +20,9 @@ from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import DAY_MS, utc_date
 from pipeline.common.rows import Rows
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
+from pipeline.derive.batch import Batch
 from pipeline.derive.log_index import LONGEST_TAIL
-from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
+from pipeline.lake import of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     FINDINGS,
@@ -68,77 +68,75 @@ Commits can only be reset in a group without members, which then has a new commi
 """
 
 
-def rare_problems(lake: Lake, cluster: str, backlog: Backlog, watermarks: Rows) -> list[Rows]:
-    """The problems in a batch whose other tables are written: rows of PROBLEMS. `watermarks` are those of the batch."""
-    ids = [s.snapshot_id for s in backlog.batch]
-    may_be = _may_be(lake, cluster, ids)
-    found = [*map(Rows, _by_spark(lake, cluster, backlog, watermarks, may_be))]
-    if "unreadable" in may_be and backlog.previous:
-        found.append(_unreadable(lake, cluster, backlog))
-    if "replicas" in may_be and backlog.previous:
-        found.append(_under_replicated(lake, cluster, backlog))
+def rare_problems(batch: Batch) -> list[Rows]:
+    """The problems in a batch whose other tables are written: rows of PROBLEMS."""
+    may_be = _may_be(batch)
+    found = [*map(Rows, _by_spark(batch, may_be))]
+    if "unreadable" in may_be and batch.backlog.previous:
+        found.append(_unreadable(batch))
+    if "replicas" in may_be and batch.backlog.previous:
+        found.append(_under_replicated(batch))
     if "skipped" in may_be:
-        found.append(_skipped(lake, cluster, ids, backlog.buckets))
+        found.append(_skipped(batch))
     if "clocks" in may_be:
-        found.append(_clocks(lake, cluster, ids))
+        where = f"{batch.where} AND {_has_wrong_clock(batch.snapshot_ids)}"
+        found.append(find_clocks(batch.lake.rows(WATERMARKS, where, *STAMPED.names)))
     if "ledger" in may_be:
-        found.append(_missing(lake, cluster, ids))
+        found.append(_missing(batch))
     return found
 
 
-def _unreadable(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
+def _unreadable(batch: Batch) -> Rows:
     """What cannot be read in the batch, nor in the snapshot before."""
-    ids = {s.snapshot_id for s in backlog.batch}
-    where = of_snapshots(cluster, sorted({*ids, *backlog.previous.values()}))
-    of_batch = of_snapshots(cluster, sorted(ids))
+    previous = batch.backlog.previous
+    where = of_snapshots(batch.cluster, sorted({*batch.snapshot_ids, *previous.values()}))
     # Errors are also in complete snapshots: a topic that Kafka leaves out has none of its own.
     tables = {
         "lag": (LAG, f"{where} AND {unreadable.HAS_ERROR}"),
         "commits": (COMMITTED_OFFSETS, f"{where} AND {unreadable.IS_UNREAD_GROUP}"),
-        "watermarks": (WATERMARKS, f"{of_batch} AND leader IS NULL"),
+        "watermarks": (WATERMARKS, f"{batch.where} AND leader IS NULL"),
     }
-    parts = {name: lake.rows(*table, *unreadable.PARTS[name].names) for name, table in tables.items()}
-    return unreadable.find_unreadable(parts, backlog.previous, backlog.buckets)
+    parts = {name: batch.lake.rows(*table, *unreadable.PARTS[name].names) for name, table in tables.items()}
+    return unreadable.find_unreadable(parts, previous, batch.backlog.buckets)
 
 
-def _by_spark(lake: Lake, cluster: str, backlog: Backlog, ends: Rows, may_be: Collection[str]) -> Iterator[DataFrame]:
-    """The others that there may be. `ends` are the watermarks of the batch."""
-    ids = [s.snapshot_id for s in backlog.batch]
+def _by_spark(batch: Batch, may_be: Collection[str]) -> Iterator[DataFrame]:
+    """The others that there may be."""
+    lake, cluster, ids = batch.lake, batch.cluster, batch.snapshot_ids
     if "restless" in may_be:
-        changes = lake.frame(GROUP_CHANGES, since(cluster, ids, READ_MS))
-        yield restless_groups(changes, lake.frame(GROUP_MEMBERS, of_snapshots(cluster, ids)), ids)
-    judged = settled_snapshots(backlog)
-    of_batch = partial(lake.frame, where=of_snapshots(cluster, ids))
+        yield restless_groups(lake.frame(GROUP_CHANGES, since(cluster, ids, READ_MS)), batch.frame(GROUP_MEMBERS), ids)
+    judged = settled_snapshots(batch.backlog)
     if "shared" in may_be and judged:
         changes = lake.frame(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
         members = lake.frame(GROUP_MEMBERS, of_snapshots(cluster, judged))
-        watermarks = ends.frame(lake.spark, WATERMARKS.schema)
-        yield assignment_problems(members, of_batch(GROUP_STATUS), of_batch(LAG), watermarks, changes)
+        groups, lag, watermarks = (batch.frame(table) for table in (GROUP_STATUS, LAG, WATERMARKS))
+        yield assignment_problems(members, groups, lag, watermarks, changes)
 
 
-def _under_replicated(lake: Lake, cluster: str, backlog: Backlog) -> Rows:
+def _under_replicated(batch: Batch) -> Rows:
     """Replicas that are missing now, and were earlier."""
-    ids, previous = [s.snapshot_id for s in backlog.batch], backlog.previous
+    lake, backlog, ids = batch.lake, batch.backlog, batch.snapshot_ids
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
-    seen = of_snapshots(cluster, sorted({*ids, *before.values(), *previous.values()}))
+    seen = of_snapshots(batch.cluster, sorted({*ids, *before.values(), *backlog.previous.values()}))
     watermarks = lake.rows(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.PARTS["watermarks"].names)
     topics = sorted(watermarks.where_unknown("leader").distinct("topic"))
-    read = f"{of_snapshots(cluster, ids)} AND {one_of('topic', topics)}" if topics else "false"
-    lag = lake.rows(LAG, read, *replicas.PARTS["lag"].names)
-    return replicas.find_under_replicated({"watermarks": watermarks, "lag": lag}, before, previous, backlog.buckets)
+    where = f"{batch.where} AND {one_of('topic', topics)}" if topics else "false"
+    parts = {"watermarks": watermarks, "lag": lake.rows(LAG, where, *replicas.PARTS["lag"].names)}
+    return replicas.find_under_replicated(parts, before, backlog.previous, backlog.buckets)
 
 
-def _skipped(lake: Lake, cluster: str, ids: Sequence[int], buckets: int) -> Rows:
-    where = of_snapshots(cluster, ids)
+def _skipped(batch: Batch) -> Rows:
     tables = {"partitions": PARTITION_STATUS, "groups": GROUP_STATUS}
-    parts = {name: lake.rows(table, where, *skipped.PARTS[name].names) for name, table in tables.items()}
-    return skipped.find_skipped(parts, buckets)
+    parts = {name: batch.rows(table, batch.snapshot_ids, *skipped.PARTS[name].names) for name, table in tables.items()}
+    return skipped.find_skipped(parts, batch.backlog.buckets)
 
 
-def _clocks(lake: Lake, cluster: str, ids: Sequence[int]) -> Rows:
-    where = f"{of_snapshots(cluster, ids)} AND {_has_wrong_clock(ids)}"
-    return find_clocks(lake.rows(WATERMARKS, where, *STAMPED.names))
+def _missing(batch: Batch) -> Rows:
+    """What is missing before the snapshots. An hour has few of them."""
+    ids = batch.snapshot_ids
+    ledger = batch.lake.rows(SNAPSHOTS, since(batch.cluster, ids, WINDOW_MS), *TAKEN.names)
+    return Rows(snapshots_missing(ledger.collected_table(), ids))
 
 
 def _has_wrong_clock(ids: Sequence[int]) -> str:
@@ -152,12 +150,6 @@ def _has_wrong_clock(ids: Sequence[int]) -> str:
     return f"(max_timestamp_ms > snapshot_id + {AHEAD_MS} OR {is_in_seconds})"
 
 
-def _missing(lake: Lake, cluster: str, ids: Sequence[int]) -> Rows:
-    """What is missing before the snapshots. An hour has few of them."""
-    ledger = lake.rows(SNAPSHOTS, since(cluster, ids, WINDOW_MS), *TAKEN.names)
-    return Rows(snapshots_missing(ledger.collected_table(), ids))
-
-
 def settled_snapshots(backlog: Backlog) -> list[int]:
     """The snapshots of the batch before which changes are known for STABLE_MS: not the first ones of a cluster.
 
@@ -168,12 +160,14 @@ def settled_snapshots(backlog: Backlog) -> list[int]:
     return [i for i in backlog.compared_with if i in known]
 
 
-def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
+def _may_be(batch: Batch) -> set[str]:
+    """Which problems the batch may have."""
+    cluster, ids = batch.cluster, batch.snapshot_ids
     statement = _MAY_BE.format(
         changes=since(cluster, ids, READ_MS),
         is_ending=one_of("change", ENDINGS),
         rounds=ROUNDS,
-        batch=of_snapshots(cluster, ids),
+        batch=batch.where,
         may_fall_behind=one_of("status", (*WAITS, FALLING_BEHIND, "rewound")),
         is_incomplete=IS_INCOMPLETE,
         has_wrong_clock=_has_wrong_clock(ids),
@@ -183,7 +177,7 @@ def _may_be(lake: Lake, cluster: str, ids: Sequence[int]) -> set[str]:
         is_unread_group=unreadable.IS_UNREAD_GROUP,
     )
     tables = (GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, SNAPSHOTS, FINDINGS, LAG, COMMITTED_OFFSETS)
-    rows = lake.query(statement, *tables)
+    rows = batch.lake.query(statement, *tables)
     return {row["kind"] for row in rows}
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline.derive.batch import Batch
 from pipeline.derive.clients import keep_clients
-from pipeline.derive.findings import keep_findings, problems_of_groups
+from pipeline.derive.findings import keep_findings
 from pipeline.derive.forecasts import keep_forecasts
 from pipeline.derive.group_changes import keep_group_changes
 from pipeline.derive.histograms import keep_histograms
@@ -53,13 +53,6 @@ class Step(NamedTuple):
     reads: tuple[Table, ...] = ()
 
 
-def _keep_findings(batch: Batch, readers: Readers) -> None:
-    lake, cluster, backlog, settings = batch.lake, batch.cluster, batch.backlog, batch.settings
-    found = problems_of_groups(lake, cluster, backlog, batch.watermarks, readers.suspects, settings.status)
-    problems = [*found, *batch.problems]
-    keep_findings(lake, cluster, backlog, problems, backlog.has_positions, settings.status, settings.owners)
-
-
 READERS_READ = (
     COMMITTED_OFFSETS,
     WATERMARKS,
@@ -82,7 +75,7 @@ STEPS = (
     Step(keep_clients, (CLIENT_DIVERGENCE,), (CLIENT_POSITIONS, WATERMARKS, LAG, CLIENT_DIVERGENCE)),
     # In this order: a killed run must find the history from which its findings follow.
     Step(
-        _keep_findings,
+        keep_findings,
         (FINDING_HISTORY, FINDINGS),
         (
             COMMITTED_OFFSETS,

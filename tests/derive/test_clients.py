@@ -19,10 +19,9 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
-from pipeline.config.status import StatusConfig
 from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.clients import keep_clients
-from pipeline.derive.findings import keep_findings
+from pipeline.derive.findings import write_findings
 from pipeline.derive.log_index import Index
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_cluster, of_snapshots
 from pipeline.lake.upgrade import create
@@ -85,7 +84,7 @@ def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
     backlog = Backlog(snapshots, before, Index(lake, cluster, (), None), has_more=False)
     one = batch_of(lake, cluster, backlog)
     keep_clients(one, NO_READERS)
-    keep_findings(lake, cluster, backlog, one.problems, True, StatusConfig())
+    write_findings(one, one.problems)
 
 
 def snapshot(minute: int) -> Snapshot:
