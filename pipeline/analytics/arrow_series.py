@@ -17,6 +17,12 @@ _STORED = np.dtype(f"<i{NUMBER_BYTES}")
 equal."""
 
 
+def compared_snapshots(before: Mapping[int, int]) -> pa.Table:
+    """Each snapshot (snapshot_id) with the one that it is compared with (then_id)."""
+    ids = {"snapshot_id": [*before], "then_id": [*before.values()]}
+    return pa.Table.from_pydict(ids, pa.schema(dict.fromkeys(ids, pa.int64())))
+
+
 def series_numbers(rows: pa.Table, key: Sequence[str]) -> Ints:
     """A number for the series of each row, by the columns of its key; rows of the same series have equal numbers."""
     found = np.zeros(len(rows), np.int64)

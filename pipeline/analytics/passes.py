@@ -25,10 +25,10 @@ RULER_PARTS = index.INDEX_PARTS | {"watermarks": WATERMARKS.some((*index.INDEX_P
 READER_PARTS = {
     **lag.LAG_PARTS,
     "watermarks": WATERMARKS.some(
-        [*dict.fromkeys((*lag.LAG_PARTS["watermarks"].names, *suspects.PARTS["watermarks"].names))]
+        [*dict.fromkeys((*lag.LAG_PARTS["watermarks"].names, *suspects.SUSPECT_PARTS["watermarks"].names))]
     ),
     "known": status.STATUS_PARTS["known"],
-    "earlier": suspects.PARTS["earlier"],
+    "earlier": suspects.SUSPECT_PARTS["earlier"],
 }
 """What `readers_in_bucket` is computed from. There may be no part `reported`, `previous` or `files`."""
 

@@ -63,6 +63,11 @@ def epoch_ms_sql(instant: str) -> str:
     return f"epoch_us({instant}) // 1000"
 
 
+def sum_if_fits_sql(value: str) -> str:
+    """The sum of the known integers; NULL if none is known, or if the sum exceeds a bigint."""
+    return f"TRY_CAST(sum({value}) AS bigint)"
+
+
 def names_sql(names: Iterable[str]) -> str:
     """The names of columns, for a SELECT or USING."""
     return ", ".join(f'"{name}"' for name in names)

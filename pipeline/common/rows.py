@@ -126,10 +126,6 @@ class Rows:
         # Spark does not accept arrays in an empty Arrow table, but it accepts an empty list.
         return spark.createDataFrame(self.rows if self.rows.num_rows else [], schema).coalesce(1)
 
-    def limited(self, most: int) -> Rows:
-        """At most so many of the rows."""
-        return Rows(self.rows.slice(0, most) if isinstance(self.rows, pa.Table) else self.rows.limit(most))
-
     def is_empty(self) -> bool:
         """Whether there are no rows."""
         return not (self.rows.num_rows if isinstance(self.rows, pa.Table) else self.rows.limit(1).collect())

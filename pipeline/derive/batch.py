@@ -22,8 +22,8 @@ from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, 
 class Batch:
     """The next snapshots of a cluster without `lag`, with all that a step needs to compute a table for them.
 
-    Rows are read when a step first asks for them, and then kept. `problems` are those that steps have found so far, for
-    the step that makes findings of them.
+    Few rows are read when a step first asks for them, and then kept; many rows are read by each query. `problems` are
+    those that steps have found so far, for the step that makes findings of them.
     """
 
     lake: Lake
@@ -68,7 +68,7 @@ class Batch:
         return self.rows(CLIENT_POSITIONS, [*self.backlog.up_to_complete[:1], *self.snapshot_ids])
 
     @cached_property
-    def previous(self) -> Rows:
+    def earlier_lag(self) -> Rows:
         """The rows of `lag` from which commits continue, with the columns that tell which log a commit belongs to."""
         return self.rows(LAG, self.backlog.up_to_complete, *LAG_PARTS["previous"].names)
 
@@ -83,11 +83,14 @@ class Batch:
 
     def frame(self, table: Table) -> DataFrame:
         """The rows of the batch in a table, as a DataFrame."""
-        bronze = {COMMITTED_OFFSETS: "commits", GROUP_MEMBERS: "members", WATERMARKS: "watermarks"}
-        if table is CLIENT_POSITIONS:
+        if table is COMMITTED_OFFSETS:
+            rows = self.commits
+        elif table is GROUP_MEMBERS:
+            rows = self.members
+        elif table is WATERMARKS:
+            rows = self.watermarks
+        elif table is CLIENT_POSITIONS:
             rows = self.positions.where_in("snapshot_id", self.snapshot_ids)
-        elif table in bronze:
-            rows = getattr(self, bronze[table])
         else:
             rows = self.rows(table, self.snapshot_ids)
         return rows.frame(self.lake.spark, table.schema)

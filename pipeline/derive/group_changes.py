@@ -41,7 +41,7 @@ def keep_group_changes(batch: Batch, _: Readers) -> None:
     parts = rows_of_changed_groups(lake, bronze, complete, reach)
     compute = partial(group_changes, complete=complete, reach=reach)
     found = bucketed(parts, CHANGE_PARTS, GROUP, compute, GROUP_CHANGES.schema, backlog.buckets)
-    changes = _in_same_topics(lake, lake.collected_if_few(found), read)
+    changes = _in_same_topics(lake, cluster, lake.collected_if_few(found))
     if changes.is_empty():
         lake.delete(GROUP_CHANGES, batch.where)  # rows of the same batch, if bronze was different then
     else:
@@ -66,12 +66,14 @@ def rows_of_changed_groups(
     return {name: Rows(frame).where_among(groups, GROUP) for name, frame in frames.items()}
 
 
-def _in_same_topics(lake: Lake, changes: Rows, read: str) -> Rows:
-    """The changes without commits that are gone with their topic. `read` selects the snapshots that are compared."""
-    topics = changes.where_in("change", [COMMITS_REMOVED]).distinct("topic")
+def _in_same_topics(lake: Lake, cluster: str, changes: Rows) -> Rows:
+    """The changes without commits that are gone with their topic."""
+    removed = changes.where_in("change", [COMMITS_REMOVED])
+    topics = removed.distinct("topic")
     if not topics:
         return changes
-    topic_ids = topic_ids_of(lake, f"{read} AND {one_of('topic', topics)}")
+    compared = of_snapshots(cluster, removed.distinct("snapshot_id") | removed.distinct("earlier_snapshot_id"))
+    topic_ids = topic_ids_of(lake, f"{compared} AND {one_of('topic', topics)}")
     return changes.mapped(partial(in_same_topics, topic_ids=topic_ids), GROUP_CHANGES.schema)
 
 

@@ -1,4 +1,4 @@
-"""Computes `lag` for the snapshots of a batch, with all else that follows from one pass over the readers."""
+"""Checks the bronze rows of a batch, and computes `lag` with all else that follows from one pass over the readers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bronze(NamedTuple):
     """
 
     gone: dict[str, list[Snapshot]]
-    has_moved: bool = True
+    has_moved: bool
 
 
 def check_bronze(batch: Batch) -> Bronze:
@@ -76,12 +76,12 @@ def check_bronze(batch: Batch) -> Bronze:
         GROUP_MEMBERS.name: batch.members,
         CLIENT_POSITIONS.name: batch.positions.where_in("snapshot_id", batch.snapshot_ids),
     }
-    are_many = any(isinstance(some.rows, DataFrame) for some in (batch.commits, batch.seen, batch.previous))
+    are_many = any(isinstance(some.rows, DataFrame) for some in (batch.commits, batch.seen, batch.earlier_lag))
     numbers = _count_rows(counted, [_any_moved(batch)] if are_many else [])
     return Bronze(_lacking(batch.backlog.batch, numbers), not are_many or (_MOVED, None) in numbers)
 
 
-def compute_readers(batch: Batch, *, has_moved: bool = True) -> Readers:
+def compute_readers(batch: Batch, *, has_moved: bool) -> Readers:
     """Computes the lag of each reader, and judges it. `has_moved` is that of Bronze."""
     lake, backlog, ids = batch.lake, batch.backlog, batch.snapshot_ids
     by_partition, by_group = (Spread(tuple(key), backlog.buckets) for key in (TOPIC_PARTITION, GROUP))
@@ -123,7 +123,7 @@ def _parts(batch: Batch, *, has_moved: bool) -> dict[str, Rows]:
         "earlier": batch.rows(LAG, sorted(older), *READER_PARTS["earlier"].names),
     }
     if has_moved:
-        previous = batch.previous
+        previous = batch.earlier_lag
         are_many = isinstance(previous.rows, DataFrame)
         parts["previous"] = previous.where_among(_moved_topics(batch), TOPIC) if are_many else previous
     if backlog.has_positions:
@@ -139,7 +139,7 @@ def _parts(batch: Batch, *, has_moved: bool) -> dict[str, Rows]:
 
 def _moved_topics(batch: Batch) -> DataFrame:
     """The topics in which commits may belong to another log."""
-    previous = batch.previous.frame(batch.lake.spark, LAG_PARTS["previous"])
+    previous = batch.earlier_lag.frame(batch.lake.spark, LAG_PARTS["previous"])
     return moved_topics(batch.frame(COMMITTED_OFFSETS), batch.frame(WATERMARKS), previous)
 
 

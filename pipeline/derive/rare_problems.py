@@ -1,6 +1,6 @@
-"""The problems that most batches do not have: of members, resets, brokers, clocks and of the history itself.
+"""The problems that most batches do not have: of members, resets, brokers, clocks, errors, and of the history itself.
 
-One query finds out which of them a batch may have, so that the plan of most batches has none of them.
+One query finds out which of them a batch may have. Only these are looked for.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ Commits can only be reset in a group without members, which then has a new commi
 
 
 def rare_problems(batch: Batch) -> list[Rows]:
-    """The problems in a batch whose other tables are written: rows of PROBLEMS."""
-    may_be = _may_be(batch)
+    """The problems of these kinds in a batch: rows of PROBLEMS. All other tables of the batch must be written."""
+    may_be = _possible_kinds(batch)
     found = [*map(Rows, _by_spark(batch, may_be))]
     if "unreadable" in may_be and batch.backlog.previous:
         found.append(_unreadable(batch))
@@ -82,7 +82,7 @@ def rare_problems(batch: Batch) -> list[Rows]:
         where = f"{batch.where} AND {_has_wrong_clock(batch.snapshot_ids)}"
         found.append(find_clocks(batch.lake.rows(WATERMARKS, where, *STAMPED.names)))
     if "ledger" in may_be:
-        found.append(_missing(batch))
+        found.append(_missing_snapshots(batch))
     return found
 
 
@@ -96,12 +96,12 @@ def _unreadable(batch: Batch) -> Rows:
         "commits": (COMMITTED_OFFSETS, f"{where} AND {unreadable.IS_UNREAD_GROUP}"),
         "watermarks": (WATERMARKS, f"{batch.where} AND leader IS NULL"),
     }
-    parts = {name: batch.lake.rows(*table, *unreadable.PARTS[name].names) for name, table in tables.items()}
+    parts = {name: batch.lake.rows(*table, *unreadable.UNREADABLE_PARTS[name].names) for name, table in tables.items()}
     return unreadable.find_unreadable(parts, previous, batch.backlog.buckets)
 
 
 def _by_spark(batch: Batch, may_be: Collection[str]) -> Iterator[DataFrame]:
-    """The others that there may be."""
+    """The problems of members and of assignments, which Spark finds."""
     lake, cluster, ids = batch.lake, batch.cluster, batch.snapshot_ids
     if "restless" in may_be:
         yield restless_groups(lake.frame(GROUP_CHANGES, since(cluster, ids, READ_MS)), batch.frame(GROUP_MEMBERS), ids)
@@ -119,21 +119,24 @@ def _under_replicated(batch: Batch) -> Rows:
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
     before = seen_before(every, ids, MAX_LOOKBACK)
     seen = of_snapshots(batch.cluster, sorted({*ids, *before.values(), *backlog.previous.values()}))
-    watermarks = lake.rows(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.PARTS["watermarks"].names)
+    watermarks = lake.rows(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.REPLICA_PARTS["watermarks"].names)
     topics = sorted(watermarks.where_unknown("leader").distinct("topic"))
     where = f"{batch.where} AND {one_of('topic', topics)}" if topics else "false"
-    parts = {"watermarks": watermarks, "lag": lake.rows(LAG, where, *replicas.PARTS["lag"].names)}
+    parts = {"watermarks": watermarks, "lag": lake.rows(LAG, where, *replicas.REPLICA_PARTS["lag"].names)}
     return replicas.find_under_replicated(parts, before, backlog.previous, backlog.buckets)
 
 
 def _skipped(batch: Batch) -> Rows:
     tables = {"partitions": PARTITION_STATUS, "groups": GROUP_STATUS}
-    parts = {name: batch.rows(table, batch.snapshot_ids, *skipped.PARTS[name].names) for name, table in tables.items()}
+    parts = {
+        name: batch.rows(table, batch.snapshot_ids, *skipped.SKIPPED_PARTS[name].names)
+        for name, table in tables.items()
+    }
     return skipped.find_skipped(parts, batch.backlog.buckets)
 
 
-def _missing(batch: Batch) -> Rows:
-    """What is missing before the snapshots. An hour has few of them."""
+def _missing_snapshots(batch: Batch) -> Rows:
+    """The missing snapshots. Collected, because an hour has few."""
     ids = batch.snapshot_ids
     ledger = batch.lake.rows(SNAPSHOTS, since(batch.cluster, ids, WINDOW_MS), *TAKEN.names)
     return Rows(snapshots_missing(ledger.collected_table(), ids))
@@ -160,7 +163,7 @@ def settled_snapshots(backlog: Backlog) -> list[int]:
     return [i for i in backlog.compared_with if i in known]
 
 
-def _may_be(batch: Batch) -> set[str]:
+def _possible_kinds(batch: Batch) -> set[str]:
     """Which problems the batch may have."""
     cluster, ids = batch.cluster, batch.snapshot_ids
     statement = _MAY_BE.format(

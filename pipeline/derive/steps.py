@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
@@ -43,9 +43,10 @@ log = logging.getLogger(__name__)
 class Step(NamedTuple):
     """How some tables of a batch are computed and written.
 
-    `run` gets the batch, and what was computed of its readers. It writes the tables in `writes`, each in one commit,
-    and reads no other rows than those of the tables in `reads`: rows of the batch, which an earlier step has written,
-    or rows of earlier snapshots.
+    `run` gets the batch, and what was computed of its readers. It writes no other tables than those in `writes`. It
+    reads no other tables than those in `reads`: bronze, the ledger, what it or an earlier step has written, and rows of
+    other snapshots. Problems that a step has found are in `batch.problems`; the step of findings names the tables that
+    they come from.
     """
 
     run: Callable[[Batch, Readers], None]
@@ -86,6 +87,7 @@ STEPS = (
             GROUP_STATUS,
             GROUP_CHANGES,
             CLIENT_DIVERGENCE,
+            SLO,
             FINDING_HISTORY,
             FINDINGS,
             SNAPSHOTS,
@@ -96,12 +98,11 @@ STEPS = (
 repeats them computes the same."""
 
 
-def run_steps(batch: Batch, *, has_moved: bool = True, only: Collection[Table] = ()) -> None:
-    """Computes and writes the derived tables of a batch, or only some of them. `has_moved` is that of Bronze."""
+def run_steps(batch: Batch, *, has_moved: bool) -> None:
+    """Computes and writes the derived tables of a batch. `has_moved` is that of Bronze."""
     readers = compute_readers(batch, has_moved=has_moved)
     for step in STEPS:
-        if not only or {*only} & {*step.writes}:
-            began_s = monotonic()
-            step.run(batch, readers)
-            names = ", ".join(table.name for table in step.writes)
-            log.debug("%s: %s: %.1f s", batch.cluster, names, monotonic() - began_s)
+        began_s = monotonic()
+        step.run(batch, readers)
+        names = ", ".join(table.name for table in step.writes)
+        log.debug("%s: %s: %.1f s", batch.cluster, names, monotonic() - began_s)

@@ -187,9 +187,14 @@ class Lake(LakeTables):
         if isinstance(found, pa.Table):
             return Rows(found)
         try:
-            return Rows(found.toArrow() if self._driver and self._expects_few else found.localCheckpoint())
+            if not (self._driver and self._expects_few):
+                return Rows(found.localCheckpoint())
+            collected = Rows(found.toArrow())
         except FAILURES:
             return Rows(found)
+        # There may be many all the same: the watermarks of a long tail of the log index.
+        are_few = len(collected.collected_table()) < MANY_ROWS
+        return collected if are_few else Rows(collected.frame(self.spark, found.schema))
 
     def computed_frame(self, rows: DataFrame) -> DataFrame:
         """The same as a DataFrame.
@@ -198,6 +203,16 @@ class Lake(LakeTables):
         that is used often takes seconds.
         """
         return self.computed(rows).frame(self.spark, rows.schema)
+
+    def collected_if_few(self, rows: Rows) -> Rows:
+        """The same, but on the driver also if they turn out to be few although the job expects many.
+
+        If the driver cannot write them, they stay where they are.
+        """
+        kept = self.computed(rows)
+        if self._driver is None or isinstance(kept.rows, pa.Table):
+            return kept
+        return kept if kept.rows.limit(MANY_ROWS).count() == MANY_ROWS else Rows(kept.collected_table())
 
     def computed_or_staged(self, rows: DataFrame, name: str, snapshot_id: int) -> DataFrame:
         """Many rows, computed only once for several queries, like `computed`; staged if the session cannot keep rows.
@@ -285,12 +300,6 @@ class Lake(LakeTables):
             statement = merge_statement(table, self.identifier(table), view, rows, cluster, update_if)
             counts = self.spark.sql(statement).collect()[0]
         return Merged(inserted=counts["num_inserted_rows"], updated=counts["num_updated_rows"])
-
-    def collected_if_few(self, rows: Rows) -> Rows:
-        """The rows, computed only once; on the driver if they are few, although the job may expect many."""
-        kept = self.computed(rows)
-        found = kept.limited(MANY_ROWS).collected_table()
-        return Rows(found) if len(found) < MANY_ROWS else kept
 
 
 def _aware(value: Any) -> Any:

@@ -236,10 +236,14 @@ def test_each_step_comes_after_those_whose_rows_it_reads() -> None:
 
 
 def test_the_design_has_the_tables_of_each_step() -> None:
-    page = (ROOT / "docs" / "design.md").read_text()
+    lines = (ROOT / "docs" / "design.md").read_text().splitlines()
+    first = lines.index("  | writes | reads |") + 2
+    expected = []
     for step in steps.STEPS:
         writes, reads = (", ".join(f"`{table.name}`" for table in tables) for tables in (step.writes, step.reads))
-        assert f"| {writes} | {reads} |".replace("|  |", "| |") in page
+        expected.append(f"  | {writes} | {reads} |".replace("|  |", "| |"))
+    end = next(number for number, line in enumerate(lines[first:], first) if not line.startswith("  |"))
+    assert lines[first:end] == expected
 
 
 def test_a_snapshot_has_the_same_rows_in_a_batch_and_alone(made: Made) -> None:

@@ -36,9 +36,9 @@ from tests.helpers.full_rows import ID, NOON, empty_row, found, full_row, with_v
 def test_driver_and_spark_read_what_the_other_has_written(by_driver: Lake, by_spark: Lake, table: Table) -> None:
     rows = [full_row(table), empty_row(table)]
     where = of_snapshots("east", [ID])
-    expected = found(by_spark.rows(table, rows))
+    expected = found(by_spark.frame_of(table, rows))
     for writer in (by_driver, by_spark, by_driver):
-        writer.replace(table, writer.rows(table, rows), where)
+        writer.replace(table, writer.frame_of(table, rows), where)
         for reader in (by_driver, by_spark):
             assert found(reader.frame(table, of_snapshots("east", [ID]))) == expected
             assert found(reader.read(table)) == expected
@@ -99,7 +99,7 @@ def test_a_predicate_may_contain_a_reserved_word(by_driver: Lake) -> None:
     by_driver.replace_rows(QUARANTINE, [other], f"{of_snapshots('east', [ID])} AND `table` = 'lag'")
     for _ in range(2):
         by_driver.replace_rows(QUARANTINE, [row], where)
-    assert found(by_driver.frame(QUARANTINE, of_cluster("east"))) == found(by_driver.rows(QUARANTINE, [row, other]))
+    assert found(by_driver.frame(QUARANTINE, of_cluster("east"))) == found(by_driver.frame_of(QUARANTINE, [row, other]))
 
 
 HOSTILE = ("o'brien", "a\\", "\\'", "'' OR true --", "a\nb", '"', "TIMESTAMP'2026-01-01'", "\\n", "ü'é", "")
@@ -141,7 +141,7 @@ def test_instants_do_not_depend_on_the_session_time_zone(
     by_driver: Lake, by_spark: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row, spark = full_row(SNAPSHOTS), by_driver.spark
-    expected = found(by_spark.rows(SNAPSHOTS, [row]))
+    expected = found(by_spark.frame_of(SNAPSHOTS, [row]))
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -172,7 +172,7 @@ def test_an_instant_in_the_far_future_is_stored_unchanged(by_driver: Lake, by_sp
     row = with_values(FINDINGS, full_row(FINDINGS), last_seen=far)
     by_spark.replace_rows(FINDINGS, [row], of_cluster("east"))
     for reader in (by_driver, by_spark):
-        assert found(reader.frame(FINDINGS, of_cluster("east"))) == found(by_spark.rows(FINDINGS, [row]))
+        assert found(reader.frame(FINDINGS, of_cluster("east"))) == found(by_spark.frame_of(FINDINGS, [row]))
 
 
 def test_a_column_that_a_user_has_added_stays(by_driver: Lake) -> None:
@@ -185,7 +185,7 @@ def test_a_column_that_a_user_has_added_stays(by_driver: Lake) -> None:
     notes = by_driver.spark.sql(f"SELECT finding_id, severity = 'info', note FROM {name} ORDER BY 1").collect()
     assert [(*note,) for note in notes] == [("a", True, "mine"), ("b", False, None)]
     by_driver.replace_rows(FINDINGS, [other], of_cluster("east"))
-    assert found(by_driver.frame(FINDINGS, of_cluster("east"))) == found(by_driver.rows(FINDINGS, [other]))
+    assert found(by_driver.frame(FINDINGS, of_cluster("east"))) == found(by_driver.frame_of(FINDINGS, [other]))
 
 
 TOO_EARLY = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
@@ -203,7 +203,7 @@ def test_rows_are_deleted_by_the_driver(by_driver: Lake, tmp_path: Path) -> None
     by_driver.replace_rows(COMPUTED, rows, of_cluster("east"))
     for _ in range(2):
         by_driver.delete(COMPUTED, of_snapshots("east", [ID]))
-    assert found(by_driver.read(COMPUTED)) == found(by_driver.rows(COMPUTED, rows[1:]))
+    assert found(by_driver.read(COMPUTED)) == found(by_driver.frame_of(COMPUTED, rows[1:]))
     assert len([*(tmp_path / "lake" / "computed" / "_delta_log").glob("*.json")]) == 3
 
 
@@ -215,7 +215,7 @@ def test_clusters_with_the_same_snapshots_share_one_predicate(by_driver: Lake) -
         for cluster in (*wanted, "other")
         for i in range(ID, ID + 10)
     ]
-    by_driver.replace(WATERMARKS, by_driver.rows(WATERMARKS, rows), "true")
+    by_driver.replace(WATERMARKS, by_driver.frame_of(WATERMARKS, rows), "true")
     expected = {(cluster, i) for cluster, ids in wanted.items() for i in ids}
     read = by_driver.frame(WATERMARKS, of_each(wanted)).select("cluster", "snapshot_id").collect()
     assert {(*row,) for row in read} == expected
@@ -235,7 +235,7 @@ def test_whatever_the_driver_writes_has_texts_of_the_plain_type(
     by_driver.replace_rows(table, rows[:1], of_snapshots("east", [ID]))
     monkeypatch.setattr("pipeline.lake.driver_tables.MOST_FILES", 1)
     by_driver.replace_rows(table, rows[1:2], of_snapshots("east", [ID + 1]))
-    assert found(by_driver.read(table)) == found(by_driver.rows(table, rows))
+    assert found(by_driver.read(table)) == found(by_driver.frame_of(table, rows))
     assert odd_types(tmp_path / "lake") == []
 
 

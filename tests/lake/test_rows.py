@@ -14,6 +14,7 @@ from pipeline.common.epoch import utc, utc_date
 from pipeline.common.rows import Rows
 from pipeline.lake import SPARK_ERRORS, Lake
 from pipeline.lake import lake as lake_module
+from pipeline.lake.few_rows import for_few_rows
 from pipeline.lake.lake import STAGED_OVER
 from pipeline.tables import FINDING_HISTORY
 
@@ -79,13 +80,30 @@ def test_a_failure_that_is_not_about_checkpoints_is_not_hidden(by_spark: Lake) -
         by_spark.computed_or_staged(by_spark.spark.range(1).mapInArrow(fail, "id long"), "readers_east", 0)
 
 
-def test_rows_that_turn_out_to_be_few_are_on_the_driver(by_spark: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = Rows(by_spark.spark.range(10).mapInArrow(named, "name string"))
-    few = by_spark.collected_if_few(names)
+def test_rows_that_turn_out_to_be_few_are_on_the_driver(
+    by_driver: Lake, by_spark: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Rows(by_driver.spark.range(10).mapInArrow(named, "name string"))
+    few = by_driver.collected_if_few(names)
     assert isinstance(few.rows, pa.Table)
     assert len(few.collected()) == 10
+    assert isinstance(by_spark.collected_if_few(names).rows, DataFrame)  # the driver could not write them
     monkeypatch.setattr(lake_module, "MANY_ROWS", 10)
-    many = by_spark.collected_if_few(names)
+    many = by_driver.collected_if_few(names)
     assert isinstance(many.rows, DataFrame)
     assert len(many.collected()) == 10
     assert many.distinct("name") == many.distinct("name")
+
+
+def test_rows_that_are_many_all_the_same_are_computed_in_buckets(
+    by_driver: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the watermarks of a long tail of the log index, of a cluster with few rows in each snapshot."""
+    names = by_driver.spark.range(10).mapInArrow(named, "name string")
+    with for_few_rows(by_driver.spark):
+        lake = by_driver.for_one_cluster()
+        assert isinstance(lake.computed(names).rows, pa.Table)
+        monkeypatch.setattr(lake_module, "MANY_ROWS", 10)
+        many = lake.computed(names)
+        assert isinstance(many.rows, DataFrame)
+        assert many.distinct("name") == many.distinct("name")

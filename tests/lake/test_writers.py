@@ -37,7 +37,7 @@ def test_a_table_with_a_feature_that_delta_rs_lacks_is_left_to_spark(by_driver: 
     by_driver.merge(SNAPSHOTS, [row], "east")
     name = by_driver.identifier(SNAPSHOTS)
     by_driver.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    assert found(by_driver.frame(SNAPSHOTS, of_cluster("east"))) == found(by_driver.rows(SNAPSHOTS, [row]))
+    assert found(by_driver.frame(SNAPSHOTS, of_cluster("east"))) == found(by_driver.frame_of(SNAPSHOTS, [row]))
     by_driver.replace_rows(SNAPSHOTS, [row], of_snapshots("east", [ID]))
     other = with_values(SNAPSHOTS, row, snapshot_id=ID + 1)
     assert by_driver.merge(SNAPSHOTS, [row, other], "east") == (1, 0)

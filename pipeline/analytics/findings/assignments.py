@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.findings.problem import problem, some
-from pipeline.analytics.findings.words.parts import NAMED
+from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.findings.words.parts import LISTED, NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC_AT
 from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.status.rules import FALLING_BEHIND
@@ -135,7 +135,7 @@ def _as_problems(rows: DataFrame) -> DataFrame:
             "idle",
             "idle_clients",
             "of_partitions",
-            some("topics"),
+            F.slice("topics", 1, LISTED).alias("topics"),
             F.size("topics").alias("topics_affected"),
             "assignor",
             "most",

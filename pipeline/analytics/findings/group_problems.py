@@ -1,7 +1,7 @@
-"""The problems of groups, topics and clusters at each snapshot: a row for each problem, with the columns of `problem`.
+"""The problems of groups and topics at each snapshot: rows of PROBLEMS.
 
 One cause is one problem, however many partitions it concerns. If a topic is the cause, such as one that was recreated,
-the problem has no group, and its evidence names the groups; if partitions cannot be read, the cause is the cluster.
+the problem has no group, and its evidence names the groups.
 What groups share because it began at about the same time is decided later, when problems become findings (`shared`).
 """
 
@@ -16,14 +16,14 @@ from pyspark.sql.types import StructField, StructType
 from pipeline.analytics.findings.commits_expire import group_expires_in_ms
 from pipeline.analytics.findings.data_loss import TRANSACTION
 from pipeline.analytics.findings.group_kinds import magnitude_sql, severity_sql
-from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql, sum_if_fits_sql
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
 from pipeline.analytics.findings.rates import COMPARED, with_rates
 from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.keys import GROUP_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag
 from pipeline.analytics.series import read_ms_sql
 from pipeline.analytics.status.rules import STATUSES
-from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql, sum_if_fits_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.finding_kinds import SHARED
 from pipeline.common.rows import Rows, bucketed

@@ -79,11 +79,6 @@ def problem(
     )
 
 
-def some(names: str) -> Column:
-    """The first LISTED names of an array, as a fact."""
-    return F.slice(names, 1, LISTED).alias(names)
-
-
 def distinct_sql(name: str) -> str:
     """The distinct values of a column, in order, as SQL text for DuckDB."""
     return f'coalesce(list(DISTINCT "{name}" ORDER BY "{name}") FILTER ("{name}" IS NOT NULL), [])'
@@ -92,11 +87,6 @@ def distinct_sql(name: str) -> str:
 def some_sql(names: str) -> str:
     """The first LISTED names of a list, as SQL text for DuckDB."""
     return f"({names})[1:{LISTED}]"
-
-
-def sum_if_fits_sql(value: str) -> str:
-    """A sum of integers, NULL if it exceeds a bigint, as SQL text for DuckDB."""
-    return f"TRY_CAST(sum({value}) AS bigint)"
 
 
 def problem_rows(rows: pa.Table) -> pa.Table:

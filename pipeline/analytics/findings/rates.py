@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from pipeline.analytics.arrow_series import compared_snapshots
 from pipeline.analytics.keys import GROUP
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql
 
 COMPARED = ("partitions", "log_ends", "commits", "ends_at", "captured_at")
 """The columns of GROUP_STATUS that rates come from."""
-_BEFORE = pa.schema({"snapshot_id": pa.int64(), "then_id": pa.int64()})
 
 
 def with_rates(groups: pa.Table, before: Mapping[int, int]) -> pa.Table:
@@ -21,8 +21,7 @@ def with_rates(groups: pa.Table, before: Mapping[int, int]) -> pa.Table:
     is none, if the group reads other partitions than then, if a sum is not known, or if the value went back: a reset
     says nothing about the speed.
     """
-    compared = pa.Table.from_pydict({"snapshot_id": [*before], "then_id": [*before.values()]}, _BEFORE)
-    with arrow_queries({"groups": groups, "before": compared}) as queries:
+    with arrow_queries({"groups": groups, "before": compared_snapshots(before)}) as queries:
         return queries.rows(_RATED)
 
 

@@ -22,7 +22,7 @@ LASTS_MS = 5 * MINUTE_MS
 """How long a broker must be missing: longer than a restart usually takes."""
 IS_INCOMPLETE = "topic IS NOT NULL AND (cardinality(isr) < cardinality(replicas) OR leader IS NULL)"
 """Whether a replica may be missing, for a row of `watermarks`. Spark and DataFusion both understand it."""
-PARTS = {
+REPLICA_PARTS = {
     "watermarks": WATERMARKS.some((*PARTITION_AT, "leader", "replicas", "isr")),
     "lag": LAG.some(READER_AT),
 }
@@ -60,14 +60,14 @@ def seen_before(snapshot_ids: Sequence[int], batch: Sequence[int], most: int) ->
 def find_under_replicated(
     parts: Mapping[str, Rows], before: Mapping[int, int], previous: Mapping[int, int], buckets: int | None = None
 ) -> Rows:
-    """The rows of PROBLEMS from rows of PARTS; see `lasting_replicas` and `under_replicated`."""
+    """The rows of PROBLEMS from rows of REPLICA_PARTS; see `lasting_replicas` and `under_replicated`."""
     compute = partial(lasting_replicas, before=dict(before), previous=dict(previous))
-    lasting = bucketed(parts, PARTS, TOPIC_PARTITION, compute, _LASTING, buckets)
+    lasting = bucketed(parts, REPLICA_PARTS, TOPIC_PARTITION, compute, _LASTING, buckets)
     return lasting.grouped(["snapshot_id"], under_replicated, PROBLEMS)
 
 
 def lasting_replicas(bucket: Bucket, before: Mapping[int, int], previous: Mapping[int, int]) -> pa.Table:
-    """The replicas of some partitions that have been missing for some time, from all of their rows of PARTS.
+    """The replicas of some partitions that have been missing for some time, from all of their rows of REPLICA_PARTS.
 
     `watermarks` are the rows of the snapshots of a batch, and of those that `before` (`seen_before`) and `previous`
     (the snapshot just before) map them to. A replica counts if its broker was missing from the partition in both

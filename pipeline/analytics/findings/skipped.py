@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pipeline.analytics.arrow_series import NUMBER_BYTES, or_null, rows_of_bytes
-from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql, sum_if_fits_sql
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
 from pipeline.analytics.keys import GROUP, GROUP_AT, READER_AT
 from pipeline.analytics.status.memory import STORED_WIDTH, Memory, of_stored
-from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql, sum_if_fits_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.rows import Rows, bucketed
 from pipeline.tables import GROUP_STATUS, PARTITION_STATUS
@@ -26,7 +26,7 @@ IS_LONG = f"octet_length(remembered) > {NUMBER_BYTES * Memory.place('skip_ms')}"
 DataFusion's octet_length takes no bytes.
 """
 _REMEMBERED = ("skip_ms", "skip_from", "skip_to", "skip_written_ms", "skip_bytes", "skip_error")
-PARTS = {
+SKIPPED_PARTS = {
     "partitions": PARTITION_STATUS.some((*READER_AT, "remembered")),
     "groups": GROUP_STATUS.some((*GROUP_AT, "group_type", "partitions")),
 }
@@ -34,13 +34,13 @@ PARTS = {
 
 
 def find_skipped(parts: Mapping[str, Rows], buckets: int | None = None) -> Rows:
-    """The rows of PROBLEMS from rows of PARTS; see `skipped`."""
+    """The rows of PROBLEMS from rows of SKIPPED_PARTS; see `skipped`."""
     parts = {**parts, "partitions": parts["partitions"].where_if_many(IS_LONG)}
-    return bucketed(parts, PARTS, GROUP, skipped, PROBLEMS, buckets)
+    return bucketed(parts, SKIPPED_PARTS, GROUP, skipped, PROBLEMS, buckets)
 
 
 def skipped(bucket: Bucket) -> pa.Table:
-    """The rows of PROBLEMS: one for each group and snapshot, from all of their rows of PARTS.
+    """The rows of PROBLEMS: one for each group and snapshot, from all of their rows of SKIPPED_PARTS.
 
     Bytes and the time of the first skipped record are left out if they are not known of all partitions.
     """

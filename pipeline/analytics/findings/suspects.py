@@ -12,6 +12,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.types import DoubleType, StructField, StructType
 
+from pipeline.analytics.arrow_series import compared_snapshots
 from pipeline.analytics.findings.commits_expire import commit_expires_in_ms
 from pipeline.analytics.findings.data_loss import RETENTION, STATE, TRANSACTION, time_left
 from pipeline.analytics.findings.group_kinds import KINDS
@@ -35,7 +36,7 @@ _OF_LAG = (
 )
 _OF_STATUS = ("status", "reason", "since", "has_members", "members_seen_at", "commit_since")
 _OF_PARTITION = (*RETENTION, "offsets_retention_ms", *TRANSACTION)
-PARTS = {
+SUSPECT_PARTS = {
     "lag": LAG.some(_OF_LAG),
     "statuses": PARTITION_STATUS.some((*READER_AT, *_OF_STATUS)),
     "watermarks": WATERMARKS.some((*PARTITION_AT, *_OF_PARTITION)),
@@ -64,32 +65,30 @@ SUSPECTS = StructType(
 
 `subject` is the name of either.
 """
-_BEFORE = pa.schema({"snapshot_id": pa.int64(), "then_id": pa.int64()})
 
 
 def find_suspects(
     parts: Mapping[str, Rows], before: Mapping[int, int], settings: StatusConfig, buckets: int | None = None
 ) -> Rows:
-    """The rows of SUSPECTS from rows of the tables that PARTS names; see `suspects_in_bucket`."""
+    """The rows of SUSPECTS from rows of the tables that SUSPECT_PARTS names; see `suspects_in_bucket`."""
     compute = partial(suspects_in_bucket, before=dict(before), settings=settings)
-    return bucketed(parts, PARTS, TOPIC_PARTITION, compute, SUSPECTS, buckets)
+    return bucketed(parts, SUSPECT_PARTS, TOPIC_PARTITION, compute, SUSPECTS, buckets)
 
 
 def suspects_in_bucket(bucket: Bucket, before: Mapping[int, int], settings: StatusConfig) -> pa.Table:
     """The rows of SUSPECTS for the readers of some partitions.
 
-    The rows of PARTS are: `lag`, `statuses` and `watermarks`, those of the snapshots that are judged; `earlier`, rows
-    of `lag` of earlier snapshots. `before` maps a snapshot to the one with which it is compared: it is among `earlier`,
-    or itself judged. More columns do no harm.
+    The rows of SUSPECT_PARTS are: `lag`, `statuses` and `watermarks`, those of the snapshots that are judged;
+    `earlier`, rows of `lag` of earlier snapshots. `before` maps a snapshot to the one with which it is compared: it is
+    among `earlier`, or itself judged. More columns do no harm.
     """
-    compared = {"snapshot_id": [*before], "then_id": [*before.values()]}
     names = names_sql(SUSPECTS.names)
     kinds = ", ".join(f"CASE WHEN {kind.holds(settings)} THEN '{name}' END" for name, kind in KINDS.items())
     times = time_left(settings.data_loss_within_ms)
     times["expires_in_ms"] = commit_expires_in_ms(settings.data_loss_within_ms)
     is_of_topic = f"kind IN {(*OF_A_TOPIC,)}"
-    needed = {name: bucket[name].select(schema.names) for name, schema in PARTS.items()}
-    with arrow_queries({**needed, "before": pa.Table.from_pydict(compared, _BEFORE)}) as queries:
+    needed = {name: bucket[name].select(schema.names) for name, schema in SUSPECT_PARTS.items()}
+    with arrow_queries({**needed, "before": compared_snapshots(before)}) as queries:
         rows = queries.rows(f"""
             WITH rows AS ({_SUSPECTS}),
             timed AS (SELECT *, {columns_sql(times)} FROM rows),
@@ -110,9 +109,9 @@ _READ_AT = {"ends_ms": read_ms_sql(), "commits_ms": read_ms_sql("committed_captu
 _STATES = f"""
     SELECT {names_sql(READER)}, snapshot_id AS then_id, {struct_sql({name: name for name in STATE} | _READ_AT)} AS past
     FROM (
-        SELECT {names_sql(PARTS["earlier"].names)} FROM earlier
+        SELECT {names_sql(SUSPECT_PARTS["earlier"].names)} FROM earlier
         UNION ALL
-        SELECT {names_sql(PARTS["earlier"].names)} FROM lag WHERE snapshot_id IN (SELECT then_id FROM before)
+        SELECT {names_sql(SUSPECT_PARTS["earlier"].names)} FROM lag WHERE snapshot_id IN (SELECT then_id FROM before)
     )
 """
 _STARTS = f"""

@@ -7,6 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from pipeline.analytics.arrow_series import compared_snapshots
 from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
 from pipeline.analytics.keys import PARTITION_AT, READER, READER_AT, SNAPSHOT, TOPIC_PARTITION
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
@@ -22,7 +23,7 @@ IS_UNREAD_GROUP = "error IS NOT NULL AND topic IS NULL"
 
 If not even the names of groups are known, it has no group either, but the partition of __consumer_offsets.
 """
-PARTS = {
+UNREADABLE_PARTS = {
     "lag": LAG.some((*READER_AT, "error", "consumer_lag")),
     "commits": COMMITTED_OFFSETS.some((*READER_AT, "error")),
     "watermarks": WATERMARKS.some((*PARTITION_AT, "leader", "replicas")),
@@ -30,13 +31,12 @@ PARTS = {
 """What errors are found in: rows of `lag` and `commits` for which HAS_ERROR and IS_UNREAD_GROUP hold are enough, and
 `watermarks` without a leader. Other rows do no harm."""
 _ERRORS = LAG.some((*READER_AT, "error"))
-_BEFORE = pa.schema({"snapshot_id": pa.int64(), "then_id": pa.int64()})
 
 
 def find_unreadable(parts: Mapping[str, Rows], previous: Mapping[int, int], buckets: int | None = None) -> Rows:
-    """The rows of PROBLEMS from rows of PARTS; see `repeated_errors` and `unreadable`."""
+    """The rows of PROBLEMS from rows of UNREADABLE_PARTS; see `repeated_errors` and `unreadable`."""
     compute = partial(repeated_errors, previous=dict(previous))
-    errors = bucketed(parts, PARTS, TOPIC_PARTITION, compute, _ERRORS, buckets)
+    errors = bucketed(parts, UNREADABLE_PARTS, TOPIC_PARTITION, compute, _ERRORS, buckets)
     return errors.grouped(["snapshot_id"], unreadable, PROBLEMS)
 
 
@@ -47,8 +47,7 @@ def repeated_errors(bucket: Bucket, previous: Mapping[int, int]) -> pa.Table:
     partition of __consumer_offsets, it is not known whether they are the same. Errors of partitions without a leader
     are left out: `under_replicated` has the cause, and the groups.
     """
-    before = pa.Table.from_pydict({"snapshot_id": [*previous], "then_id": [*previous.values()]}, _BEFORE)
-    with arrow_queries({**bucket, "before": before}) as queries:
+    with arrow_queries({**bucket, "before": compared_snapshots(previous)}) as queries:
         return queries.rows(_REPEATED).cast(arrow_schema(_ERRORS))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pipeline.analytics.keys import GROUP_AT
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag
-from pipeline.common.arrow_sql import columns_sql, epoch_ms_sql, names_sql, struct_sql
+from pipeline.common.arrow_sql import columns_sql, epoch_ms_sql, names_sql, struct_sql, sum_if_fits_sql
 from pipeline.tables import DATA_LOSS, UNKNOWN_OFFSET
 
 GROUP_ROW = [*GROUP_AT, "snapshot_date"]
@@ -61,13 +61,13 @@ def _records() -> dict[str, str]:
     return {
         "partitions": 'count("partition")',
         "partitions_unknown": _count_unknown("consumer_lag"),
-        "consumer_lag": _sum_of_known(counted_lag("consumer_lag")),
+        "consumer_lag": sum_if_fits_sql(counted_lag("consumer_lag")),
         "max_consumer_lag": "max(consumer_lag)",
-        "consumer_lag_stable": _sum_of_known(counted_lag("consumer_lag_stable")),
+        "consumer_lag_stable": sum_if_fits_sql(counted_lag("consumer_lag_stable")),
         "stable_unknown": _count_unknown("consumer_lag_stable"),
-        "transaction_lag": _sum_of_known(counted_lag("transaction_lag")),
+        "transaction_lag": sum_if_fits_sql(counted_lag("transaction_lag")),
         "min_headroom": "min(headroom)",
-        "unread_offsets": _sum_of_known("unread_offsets"),
+        "unread_offsets": sum_if_fits_sql("unread_offsets"),
         "not_committed_offsets": _sum_if_all_known("not_committed_offsets", where="has_no_commit"),
     }
 
@@ -88,8 +88,8 @@ def _members() -> dict[str, str]:
 def _bytes_and_time() -> dict[str, str]:
     """The lag of a group in bytes and time, and its age."""
     return {
-        "consumer_lag_bytes": _sum_of_known(counted_lag("consumer_lag_bytes")),
-        "bytes_error": _sum_of_known("bytes_error"),
+        "consumer_lag_bytes": sum_if_fits_sql(counted_lag("consumer_lag_bytes")),
+        "bytes_error": sum_if_fits_sql("bytes_error"),
         "bytes_unknown": _count_lacking("consumer_lag_bytes"),
         "consumer_lag_ms": "max(consumer_lag_ms)",
         "time_error_ms": _error_of_greatest("consumer_lag_ms"),
@@ -111,14 +111,9 @@ def _moves() -> dict[str, str]:
     }
 
 
-def _sum_of_known(value: str) -> str:
-    """The sum of the known values; NULL if none is known, or if the sum exceeds a bigint."""
-    return f"TRY_CAST(sum({value}) AS BIGINT)"
-
-
 def _sum_if_all_known(value: str, where: str = "true") -> str:
     """The sum of a value, over all partitions or some of them; NULL if one of their values is NULL."""
-    return f"CASE WHEN count_if({where} AND {value} IS NULL) = 0 THEN {_sum_of_known(value)} END"
+    return f"CASE WHEN count_if({where} AND {value} IS NULL) = 0 THEN {sum_if_fits_sql(value)} END"
 
 
 def _count_unknown(measure: str) -> str:

@@ -117,7 +117,7 @@ _MOVED_PARTITIONS = f"""
     UNION
     SELECT {names_sql(PARTITION)} FROM commits WHERE {_IS_CUT_OFF}
 """
-"""The partitions of which `moved_topics` knows something. In the others, there is nothing to find out."""
+"""The partitions in which `moved_topics` would find something. In others, there is nothing to find out."""
 
 _SERIES = f"PARTITION BY {names_sql(READER)} ORDER BY read_ms, snapshot_id"
 _COMMIT = f"PARTITION BY {names_sql(READER)}, commits ORDER BY read_ms, snapshot_id ROWS UNBOUNDED PRECEDING"

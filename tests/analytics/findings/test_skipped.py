@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.arrow_series import bytes_of_rows
-from pipeline.analytics.findings.skipped import MOST_OFFSETS, PARTS, find_skipped
+from pipeline.analytics.findings.skipped import MOST_OFFSETS, SKIPPED_PARTS, find_skipped
 from pipeline.analytics.status.memory import Memory
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import Rows
@@ -128,7 +128,9 @@ def test_the_evidence_has_the_partitions_with_most_skipped_records() -> None:
 def test_many_readers_have_the_same_problems_as_few(spark: SparkSession) -> None:
     skips = [reader(group, "t", number, 0, 10 + number) for group in ("a", "b", "c") for number in range(2)]
     few = parts_of(*skips, reader("a", "t", 2, None), reader("d", "t", 0, None))
-    many = {name: Rows(rows.chosen(PARTS[name]).frame(spark, PARTS[name])) for name, rows in few.items()}
+    many = {
+        name: Rows(rows.chosen(SKIPPED_PARTS[name]).frame(spark, SKIPPED_PARTS[name])) for name, rows in few.items()
+    }
     found = find_skipped(many, 2).collected()
     assert sorted(found, key=str) == sorted(find_skipped(few).collected(), key=str)
     assert sorted(row["group_id"] for row in found) == ["a", "b", "c"]
