@@ -6,18 +6,10 @@ instant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pipeline.common.arrow_sql import epoch_ms_sql
-
-
-def by_snapshot(values: Mapping[int, int]) -> Column:
-    """The value for each row's snapshot; NULL if there is none."""
-    pairs = [F.lit(number) for pair in values.items() for number in pair]
-    return (F.element_at(F.create_map(*pairs), F.col("snapshot_id")) if pairs else F.lit(None)).cast("bigint")
 
 
 def read_ms(captured_at: str = "captured_at") -> Column:

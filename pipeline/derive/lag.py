@@ -20,6 +20,7 @@ from pipeline.analytics.lag.lag import LAG_PARTS, facts_of_groups
 from pipeline.analytics.lag.log_files import located_offsets
 from pipeline.analytics.lag.recreated_topics import moved_topics
 from pipeline.analytics.passes import READER_PARTS, readers_in_bucket
+from pipeline.analytics.slo.objectives import OBJECTIVE_LAG
 from pipeline.analytics.status.group_status import GROUP_PARTS
 from pipeline.common.buckets import Form, Spread
 from pipeline.common.rows import Rows, tables_in_buckets
@@ -35,7 +36,13 @@ from pipeline.tables import (
     WATERMARKS,
 )
 
-_LAG_FOR_GROUPS = LAG.some([*dict.fromkeys((*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names, *COUNTED.names))])
+_LAG_FOR_GROUPS = LAG.some(
+    [
+        *dict.fromkeys(
+            (*GROUP_PARTS["lag"].names, *FORECAST_PARTS["lag"].names, *COUNTED.names, *OBJECTIVE_LAG.names),
+        )
+    ]
+)
 """The columns of `lag` that the steps by group need."""
 _MOVED = "moved"
 

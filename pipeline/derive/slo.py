@@ -4,36 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from functools import partial
 
-from pipeline.analytics.findings.budget_burn import budget_burn
-from pipeline.analytics.slo.budgets import SHORT_MS, Timeline, budgets
-from pipeline.analytics.slo.objectives import objectives_met
+from pipeline.analytics.findings.budget_burn import BUDGETS, budget_burn
+from pipeline.analytics.findings.problem import PROBLEMS
+from pipeline.analytics.keys import GROUP, GROUP_AT
+from pipeline.analytics.slo.budgets import SHORT_MS, SLO_PARTS, Timeline, slo_of_groups
 from pipeline.common.epoch import utc_date
-from pipeline.common.rows import Rows
+from pipeline.common.rows import bucketed
 from pipeline.config.slo import SloConfig
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, of_cluster, of_dates, one_of
-from pipeline.tables import LAG, SLO
+from pipeline.tables import SLO
 
 SPEAKS_FOR = 3
 """A snapshot speaks for this many intervals of the schedule at most. The rest of a longer gap is unknown."""
 
 
-def keep_slo(batch: Batch, _: Readers) -> None:
+def keep_slo(batch: Batch, readers: Readers) -> None:
     """Writes `slo` if there are objectives, and finds the error budgets that are used too fast."""
-    lake, cluster, backlog = batch.lake, batch.cluster, batch.backlog
-    slos = batch.settings.slo
+    lake, cluster, backlog, slos = batch.lake, batch.cluster, batch.backlog, batch.settings.slo
     if not slos:
         return
-    known = lake.frame(SLO, continued_rows(cluster, backlog, slos))
-    timeline = timeline_of(backlog, _late(lake, cluster, backlog))
-    met = objectives_met(batch.frame(LAG), slos, batch.settings.status.markers)
-    rows = budgets(met, known, slos, timeline)
+    known = lake.rows(SLO, continued_rows(cluster, backlog, slos), *SLO_PARTS["known"].names)
+    compute = partial(
+        slo_of_groups,
+        slos=slos,
+        markers=batch.settings.status.markers,
+        timeline=timeline_of(backlog, _late(lake, cluster, backlog)),
+    )
+    parts = {"lag": readers.lag, "known": known}
+    rows = bucketed(parts, SLO_PARTS, GROUP, compute, SLO.schema, backlog.buckets)
     most = len(slos) * sum(s.groups for s in backlog.batch)
     lake.replace(SLO, rows, batch.where, most)
-    batch.problems.append(Rows(budget_burn(batch.frame(SLO))))
+    # Read again, because Spark would compute many rows a second time.
+    written = batch.rows(SLO, batch.snapshot_ids, *BUDGETS.names)
+    batch.problems.append(written.grouped(GROUP_AT, budget_burn, PROBLEMS))
 
 
 def continued_rows(cluster: str, backlog: Backlog, slos: Mapping[str, SloConfig]) -> str:
@@ -64,7 +72,7 @@ def timeline_of(backlog: Backlog, late: Collection[int] = ()) -> Timeline:
         else 0
         for s in backlog.batch
     }
-    return Timeline(earlier, counted_ms, backlog.reach, backlog.up_to_complete)
+    return Timeline(earlier, counted_ms, backlog.reach)
 
 
 def _late(lake: Lake, cluster: str, backlog: Backlog) -> set[int]:

@@ -72,7 +72,7 @@ STEPS = (
     Step(keep_forecasts, (FORECASTS,), (FORECASTS, GROUP_STATUS)),
     Step(keep_group_changes, (GROUP_CHANGES,), (GROUP_MEMBERS, COMMITTED_OFFSETS, WATERMARKS)),
     Step(keep_histograms, (LAG_HISTOGRAMS,), (LAG_HISTOGRAMS,)),
-    Step(keep_slo, (SLO,), (LAG, SLO)),
+    Step(keep_slo, (SLO,), (SLO,)),
     Step(keep_clients, (CLIENT_DIVERGENCE,), (CLIENT_POSITIONS, WATERMARKS, LAG, CLIENT_DIVERGENCE)),
     # In this order: a killed run must find the history from which its findings follow.
     Step(

@@ -2,92 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StringType
 
 from pipeline.analytics.lag.group_sums import GROUP_ROW
-from pipeline.common.arrow_udf import with_arrow_column
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql
 from pipeline.common.expressions import matches
-from pipeline.config.slo import SloConfig
+from pipeline.config.slo import OBJECTIVE_COLUMNS, SloConfig
+from pipeline.tables import LAG
 
+OBJECTIVE_LAG = LAG.some(
+    [
+        *GROUP_ROW,
+        *("topic", "offset_status", "headroom", "unread_markers"),
+        *OBJECTIVE_COLUMNS,
+    ]
+)
+"""The columns of `lag` that objectives need."""
 KNOWN = ("ok", "deleted_unread", "deleted_uncommitted")
 """The offset_status of partitions whose lags can be compared with a limit. With others, commit and log do not fit."""
+_LIMITS = pa.schema({"slo": pa.string(), "column": pa.string(), "most": pa.int64()})
+_NAMES = pa.schema({"slo": pa.string(), "name": pa.string()})
 
 
-def of_slo(slos: Mapping[str, SloConfig], value: Callable[[SloConfig], Column]) -> Column:
-    """A value for each row's objective, which the column `slo` names."""
-    return F.coalesce(*(F.when(F.col("slo") == name, value(slo)) for name, slo in slos.items()))
-
-
-def objectives_met(lag: DataFrame, slos: Mapping[str, SloConfig], markers: int) -> DataFrame:
+def objectives_met(lag: pa.Table, slos: Mapping[str, SloConfig], markers: int) -> pa.Table:
     """A row for each objective and group that matches: GROUP_ROW, slo, and from partitions to is_met of SLO.
 
-    A partition without a commit does not count, because it has no lag: many groups never commit in an empty partition.
-    Where only transaction markers are unread, which no reader ever gets, the value is 0. Where unread_markers is not
-    known, no more than `markers` unread offsets may all be markers, so it is not known whether such a partition misses
-    its objective.
+    `lag` has the columns of OBJECTIVE_LAG, and all rows of a group. A partition without a commit does not count,
+    because it has no lag: many groups never commit in an empty partition. Where only transaction markers are unread,
+    which no reader ever gets, the value is 0. Where unread_markers is not known, no more than `markers` unread offsets
+    may all be markers, so it is not known whether such a partition misses its objective.
     """
-    readers = lag.where(F.col("topic").isNotNull() & ~F.col("offset_status").eqNullSafe("no_commit"))
-    unread_markers = F.when(F.col("headroom") >= 0, F.col("unread_markers"))  # what was deleted is not known
-    lag_of = of_slo(slos, lambda slo: F.col(slo.limit.column))
-    of_records = F.when(F.col("consumer_lag") <= unread_markers, 0).otherwise(lag_of)
-    value = F.when(F.col("offset_status").isin(*KNOWN), of_records)
-    is_low = F.col("value") <= of_slo(slos, lambda slo: F.lit(slo.limit.most))
-    most_markers = F.coalesce(unread_markers, F.lit(markers))
-    has_records = F.coalesce(F.col("consumer_lag") > most_markers, F.lit(True))
-    rows = (
-        _of_objectives(readers, slos)
-        .withColumn("value", value)
-        .withColumn("is_met", F.when(is_low | has_records, is_low))
-    )
-    return rows.groupBy(*GROUP_ROW, "slo").agg(*_counts()).withColumn("is_met", _all_met())
+    limits = [{"slo": name, "column": slo.limit.column, "most": slo.limit.most} for name, slo in slos.items()]
+    tables = {
+        "lag": lag,
+        "limits": pa.Table.from_pylist(limits, _LIMITS),
+        "groups": _matching_names(lag["group_id"], {name: slo.groups for name, slo in slos.items()}),
+        "topics": _matching_names(lag["topic"], {name: slo.topics for name, slo in slos.items()}),
+    }
+    with arrow_queries(tables) as queries:
+        return queries.rows(_objectives_sql(markers))
 
 
-def _counts() -> list[Column]:
-    missing = F.when(~F.col("is_met"), F.col("topic"))
-    return [
-        F.count(F.lit(1)).alias("partitions"),
-        F.count_if(~F.col("is_met")).alias("partitions_missed"),
-        F.count_if(F.col("is_met").isNull()).alias("partitions_unknown"),
-        F.max(F.when(F.col("is_met").isNotNull(), F.col("value"))).alias("worst"),
-        F.when(F.min(missing) == F.max(missing), F.min(missing)).alias("topic"),
-    ]
+def _matching_names(names: pa.ChunkedArray, expressions: Mapping[str, str | None]) -> pa.Table:
+    """The distinct names in which the expression of each objective is found.
 
-
-def _all_met() -> Column:
-    """Whether a group meets its objective: not if one partition misses it, whatever is not known of the others."""
-    return F.when(F.col("partitions_missed") > 0, False).when(F.col("partitions_unknown") == 0, True)
-
-
-def _of_objectives(readers: DataFrame, slos: Mapping[str, SloConfig]) -> DataFrame:
-    """The readers, once for each objective that concerns the group at the topic: its name is the column `slo`.
-
-    The expressions are Python's, as everywhere in the configuration; Java's are different. So Python searches for them,
-    once for each pair of names that Spark sends it together. The names are sent with all rows, because finding the
-    pairs first would mean to read the rows twice.
+    The expressions are Python's, as everywhere in the configuration; those of DuckDB and of Java are different.
     """
-    read = {"offset_status", "consumer_lag", "headroom", "unread_markers", *(slo.limit.column for slo in slos.values())}
-    names = readers.select(*GROUP_ROW, "topic", *sorted(read))
-    found = with_arrow_column(names, "slos", _search(slos), ArrayType(StringType()), F.col("group_id"), F.col("topic"))
-    return found.withColumn("slo", F.explode("slos")).drop("slos")
+    found = []
+    distinct = names.unique().to_pylist()
+    for slo, expression in expressions.items():
+        found += [{"slo": slo, "name": name} for name in distinct if matches(expression, name)]
+    return pa.Table.from_pylist(found, _NAMES)
 
 
-def _search(slos: Mapping[str, SloConfig]) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    rules = [(name, slo.groups, slo.topics) for name, slo in slos.items()]
+_LAG_OF_OBJECTIVE = " ".join(f"WHEN '{name}' THEN {name}" for name in OBJECTIVE_COLUMNS)
+_READERS = f"""
+    SELECT lag.*, slo, most,
+        CASE "column" {_LAG_OF_OBJECTIVE} END AS lag_of_objective,
+        -- What was deleted is not known.
+        CASE WHEN headroom >= 0 THEN unread_markers END AS known_markers
+    FROM lag
+    JOIN groups ON lag.group_id = groups.name
+    JOIN topics USING (slo)
+    JOIN limits USING (slo)
+    WHERE lag.topic = topics.name AND offset_status IS DISTINCT FROM 'no_commit'
+"""
+"""The readers, once for each objective that concerns the group at the topic."""
+_VALUE = f"""
+    CASE WHEN offset_status IN {KNOWN} THEN
+        CASE WHEN consumer_lag <= known_markers THEN 0 ELSE lag_of_objective END
+    END
+"""
+_COUNTS = {
+    "partitions": "count(*)",
+    "partitions_missed": "count(*) FILTER (NOT is_met)",
+    "partitions_unknown": "count(*) FILTER (is_met IS NULL)",
+    "worst": "max(value) FILTER (is_met IS NOT NULL)",
+    "missed_topics": "list(DISTINCT topic) FILTER (NOT is_met)",
+}
+_OF_GROUP = {
+    "topic": "CASE WHEN len(missed_topics) = 1 THEN missed_topics[1] END",
+    # A group misses its objective if one partition does, whatever is not known of the others.
+    "is_met": "CASE WHEN partitions_missed > 0 THEN false WHEN partitions_unknown = 0 THEN true END",
+}
 
-    def found(groups: pa.Array, topics: pa.Array) -> pa.Array:
-        of, at = groups.dictionary_encode(), topics.dictionary_encode()
-        names = of.dictionary.to_pylist(), at.dictionary.to_pylist()
-        width = len(at.dictionary)
-        codes = of.indices.to_numpy().astype("int64") * width + at.indices.to_numpy()
-        pairs, rows = np.unique(codes, return_inverse=True)
-        each = ((names[0][pair // width], names[1][pair % width]) for pair in pairs.tolist())
-        slos_of = [[n for n, g, t in rules if matches(g, group) and matches(t, topic)] for group, topic in each]
-        return pa.array(slos_of, pa.list_(pa.string())).take(pa.array(rows))
 
-    return found
+def _objectives_sql(markers: int) -> str:
+    has_records = f"coalesce(consumer_lag > coalesce(known_markers, {markers}), true)"
+    return f"""
+        WITH readers AS ({_READERS}),
+        valued AS (SELECT *, {_VALUE} AS value, value <= most AS is_low, {has_records} AS has_records FROM readers),
+        judged AS (SELECT *, CASE WHEN is_low OR has_records THEN is_low END AS is_met FROM valued),
+        counted AS (SELECT {names_sql(GROUP_ROW)}, slo, {columns_sql(_COUNTS)} FROM judged GROUP BY ALL)
+        SELECT * EXCLUDE (missed_topics), {columns_sql(_OF_GROUP)} FROM counted
+    """

@@ -2,15 +2,16 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.budget_burn import budget_burn
+from pipeline.common.data_source import arrow_schema
 from pipeline.tables import SLO
-from tests.helpers.reports import frame
-from tests.helpers.worded import worded
+from tests.helpers.worded import worded_rows
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
@@ -55,9 +56,10 @@ def budget(
     return row | more
 
 
-def problems(spark: SparkSession, *rows: dict[str, Any]) -> list[dict[str, Any]]:
-    found = worded(budget_burn(frame(spark, SLO, *rows))).orderBy("snapshot_id", "group_id").collect()
-    return [row.asDict() | {"evidence": json.loads(row["evidence"])} for row in found]
+def problems(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+    found = worded_rows(budget_burn(pa.Table.from_pylist(rows, arrow_schema(SLO.schema))))
+    in_order = sorted(found, key=itemgetter("snapshot_id", "group_id"))
+    return [row | {"evidence": json.loads(row["evidence"])} for row in in_order]
 
 
 @pytest.mark.parametrize(
@@ -98,25 +100,23 @@ def problems(spark: SparkSession, *rows: dict[str, Any]) -> list[dict[str, Any]]
         (budget(0, 0, None, last_missed_at=None, last_missed_ms=None, last_known_is_met=None), None),
     ],
 )
-def test_a_budget_burns_if_too_much_of_it_was_used(
-    spark: SparkSession, row: dict[str, Any], severity: str | None
-) -> None:
-    assert [problem["severity"] for problem in problems(spark, row)] == ([] if severity is None else [severity])
+def test_a_budget_burns_if_too_much_of_it_was_used(row: dict[str, Any], severity: str | None) -> None:
+    assert [problem["severity"] for problem in problems(row)] == ([] if severity is None else [severity])
 
 
-def test_the_share_depends_on_the_objectives_own_window_and_target(spark: SparkSession) -> None:
+def test_the_share_depends_on_the_objectives_own_window_and_target() -> None:
     """5 % of the budget of 30 days are 21.6 minutes if the target is 99 %, 36 minutes of 5 days if it is 90 %."""
     month = {"window_ms": 30 * DAY}
-    assert problems(spark, budget(8.63, 21.59, **month)) == []
-    assert [p["severity"] for p in problems(spark, budget(8.64, 21.6, **month))] == ["critical"]
-    assert [p["severity"] for p in problems(spark, budget(8.63, 21.6, **month))] == ["warning"]
+    assert problems(budget(8.63, 21.59, **month)) == []
+    assert [p["severity"] for p in problems(budget(8.64, 21.6, **month))] == ["critical"]
+    assert [p["severity"] for p in problems(budget(8.63, 21.6, **month))] == ["warning"]
     ten = {"target": 0.9, "window_ms": 5 * DAY, "burn_rate_1h": 14.39 / 6}
-    assert problems(spark, budget(14.39, 35.9, burn_rate_6h=35.9 / 36, **ten)) == []
-    assert [p["severity"] for p in problems(spark, budget(14.39, 36, burn_rate_6h=1.0, **ten))] == ["warning"]
+    assert problems(budget(14.39, 35.9, burn_rate_6h=35.9 / 36, **ten)) == []
+    assert [p["severity"] for p in problems(budget(14.39, 36, burn_rate_6h=1.0, **ten))] == ["warning"]
 
 
-def test_the_words_of_a_fast_one(spark: SparkSession) -> None:
-    (problem,) = problems(spark, budget(12, 25.2, topic="orders"))
+def test_the_words_of_a_fast_one() -> None:
+    (problem,) = problems(budget(12, 25.2, topic="orders"))
     assert (problem["kind"], problem["group_id"], problem["topic"]) == ("budget_burn", "g", "orders")
     assert problem["magnitude"] == pytest.approx(20)
     # 75.6 minutes are left, and 12 are used in an hour: 6.3 hours.
@@ -140,17 +140,17 @@ def test_the_words_of_a_fast_one(spark: SparkSession) -> None:
     }
 
 
-def test_no_more_of_an_hour_is_missed_than_there_is(spark: SparkSession) -> None:
+def test_no_more_of_an_hour_is_missed_than_there_is() -> None:
     """Every 15 minutes, with a gap before: the four snapshots of the hour speak for 45 + 15 + 15 + 15 minutes."""
-    (problem,) = problems(spark, budget(90, 90, burn_rate_1h=100.0, budget_left=10.8 / 100.8))
+    (problem,) = problems(budget(90, 90, burn_rate_1h=100.0, budget_left=10.8 / 100.8))
     assert " was missed during all of the last hour, and must be met for " in problem["summary"]
     # 10.8 minutes are left, and 60 are used in an hour: 10.8 minutes.
     assert problem["summary"].endswith(" and at this rate it lasts for 10.8 minutes.")
     assert problem["evidence"]["used_up_at"] == "2026-01-31T12:10:48Z"
 
 
-def test_the_words_of_a_slow_one_whose_budget_is_used_up(spark: SparkSession) -> None:
-    (problem,) = problems(spark, budget(0, 6, target=0.9995, budget_left=-0.2))
+def test_the_words_of_a_slow_one_whose_budget_is_used_up() -> None:
+    (problem,) = problems(budget(0, 6, target=0.9995, budget_left=-0.2))
     assert problem["summary"] == (
         "Objective checkout: consumer_age_ms < 60000 was missed for 6 minutes of the last 6 hours, and must be met for "
         "99.95 % of 7 days. The error budget is used up."
@@ -158,7 +158,7 @@ def test_the_words_of_a_slow_one_whose_budget_is_used_up(spark: SparkSession) ->
     assert "used_up_at" not in problem["evidence"]
 
 
-def test_a_group_has_one_problem_of_the_objective_that_burns_fastest(spark: SparkSession) -> None:
+def test_a_group_has_one_problem_of_the_objective_that_burns_fastest() -> None:
     rows = [
         budget(2.5, 6, slo="a"),
         budget(3, 6, slo="b", objective="consumer_lag < 5"),
@@ -167,7 +167,7 @@ def test_a_group_has_one_problem_of_the_objective_that_burns_fastest(spark: Spar
         budget(0, 300, slo="c", group_id="h"),
         budget(3, 6, slo="b", snapshot_id=NOON + MINUTE),
     ]
-    found = problems(spark, *rows)
+    found = problems(*rows)
     assert [(p["snapshot_id"] - NOON, p["group_id"], p["severity"]) for p in found] == [
         (0, "g", "critical"),
         (0, "h", "warning"),
