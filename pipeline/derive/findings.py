@@ -37,7 +37,7 @@ IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.
 
 def keep_findings(batch: Batch, readers: Readers) -> None:
     """Writes the findings of a batch, from the problems that earlier steps have found, and from all others."""
-    write_findings(batch, [_of_groups(batch, readers), *rare_problems(batch), *batch.problems])
+    write_findings(batch, [_of_groups(batch, readers), *rare_problems(batch, readers), *batch.problems])
 
 
 def write_findings(batch: Batch, problems: Sequence[Rows]) -> None:

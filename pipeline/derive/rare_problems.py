@@ -5,22 +5,21 @@ One query finds out which of them a batch may have. Only these are looked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-
-from pyspark.sql import DataFrame
+from collections.abc import Sequence
 
 from pipeline.analytics.findings import replicas, skipped, unreadable
-from pipeline.analytics.findings.assignments import STABLE_MS, assignment_problems
+from pipeline.analytics.findings.assignments import ASSIGNMENT_PARTS, STABLE_MS, find_assignment_problems
 from pipeline.analytics.findings.clocks import AHEAD_MS, FIRST_SECOND, STAMPED, find_clocks
-from pipeline.analytics.findings.member_stays import ENDINGS, READ_MS, ROUNDS
+from pipeline.analytics.findings.member_stays import COUNTED, ENDINGS, READ_MS, ROUNDS
 from pipeline.analytics.findings.missing_snapshots import TAKEN, WINDOW_MS, snapshots_missing
-from pipeline.analytics.findings.rebalances import restless_groups
+from pipeline.analytics.findings.rebalances import RESTLESS_PARTS, find_restless_groups
 from pipeline.analytics.findings.replicas import IS_INCOMPLETE, seen_before
 from pipeline.analytics.status.rules import FALLING_BEHIND, WAITS
 from pipeline.common.epoch import DAY_MS, utc_date
 from pipeline.common.rows import Rows
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.derive.batch import Batch
+from pipeline.derive.lag import Readers
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import of_cluster, of_snapshots, one_of
 from pipeline.tables import (
@@ -68,10 +67,15 @@ Commits can only be reset in a group without members, which then has a new commi
 """
 
 
-def rare_problems(batch: Batch) -> list[Rows]:
+def rare_problems(batch: Batch, readers: Readers) -> list[Rows]:
     """The problems of these kinds in a batch: rows of PROBLEMS. All other tables of the batch must be written."""
     may_be = _possible_kinds(batch)
-    found = [*map(Rows, _by_spark(batch, may_be))]
+    found = []
+    if "restless" in may_be:
+        found.append(_restless_groups(batch))
+    judged = settled_snapshots(batch.backlog)
+    if "shared" in may_be and judged:
+        found.append(_assignment_problems(batch, readers, judged))
     if "unreadable" in may_be and batch.backlog.previous:
         found.append(_unreadable(batch))
     if "replicas" in may_be and batch.backlog.previous:
@@ -100,17 +104,25 @@ def _unreadable(batch: Batch) -> Rows:
     return unreadable.find_unreadable(parts, previous, batch.backlog.buckets)
 
 
-def _by_spark(batch: Batch, may_be: Collection[str]) -> Iterator[DataFrame]:
-    """The problems of members and of assignments, which Spark finds."""
-    lake, cluster, ids = batch.lake, batch.cluster, batch.snapshot_ids
-    if "restless" in may_be:
-        yield restless_groups(lake.frame(GROUP_CHANGES, since(cluster, ids, READ_MS)), batch.frame(GROUP_MEMBERS), ids)
-    judged = settled_snapshots(batch.backlog)
-    if "shared" in may_be and judged:
-        changes = lake.frame(GROUP_CHANGES, since(cluster, judged, STABLE_MS))
-        members = lake.frame(GROUP_MEMBERS, of_snapshots(cluster, judged))
-        groups, lag, watermarks = (batch.frame(table) for table in (GROUP_STATUS, LAG, WATERMARKS))
-        yield assignment_problems(members, groups, lag, watermarks, changes)
+def _restless_groups(batch: Batch) -> Rows:
+    """Groups whose members join and leave again and again."""
+    counted = f"{since(batch.cluster, batch.snapshot_ids, READ_MS)} AND {one_of('change', COUNTED)}"
+    changes = batch.lake.rows(GROUP_CHANGES, counted, *RESTLESS_PARTS["changes"].names)
+    parts = {"changes": changes, "members": batch.members}
+    return find_restless_groups(parts, batch.snapshot_ids, batch.backlog.buckets)
+
+
+def _assignment_problems(batch: Batch, readers: Readers, judged: Sequence[int]) -> Rows:
+    """How the partitions of groups are shared among their members, in the snapshots `judged`."""
+    changes = since(batch.cluster, judged, STABLE_MS)
+    parts = {
+        "members": batch.members.where_in("snapshot_id", judged),
+        "groups": batch.rows(GROUP_STATUS, judged, *ASSIGNMENT_PARTS["groups"].names),
+        "lag": readers.lag,
+        "changes": batch.lake.rows(GROUP_CHANGES, changes, *ASSIGNMENT_PARTS["changes"].names),
+        "watermarks": batch.watermarks,
+    }
+    return find_assignment_problems(parts, batch.backlog.buckets)
 
 
 def _under_replicated(batch: Batch) -> Rows:

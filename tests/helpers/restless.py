@@ -9,13 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from pyspark.sql import SparkSession
-
-from pipeline.analytics.findings.rebalances import restless_groups
+from pipeline.analytics.findings.rebalances import find_restless_groups
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS
 from tests.helpers.group_model import Member, member_changes
-from tests.helpers.rows import frame
-from tests.helpers.worded import worded
+from tests.helpers.rows import few_rows
+from tests.helpers.worded import worded_rows
 
 MINUTE_MS = 60_000
 T0 = 1_769_860_800_000
@@ -161,9 +159,7 @@ GROUPS = HEALTHY | FLAPPING | STORM | OFTEN | EARLIER
 JUDGED = range(120, MINUTES, 15)
 
 
-def found(
-    spark: SparkSession, every: int, groups: dict[str, Callable[[int], Members]], judged: Collection[int] = JUDGED
-) -> Found:
+def found(every: int, groups: dict[str, Callable[[int], Members]], judged: Collection[int] = JUDGED) -> Found:
     """The problems of each group in each of the minutes `judged`, where a snapshot is taken so often."""
     changes, described = [], []
     for group, members_at in groups.items():
@@ -178,14 +174,13 @@ def found(
                 described += [(at[0], group, *m[:3], m.instance_id) for m in after]
     columns = "snapshot_id earlier_snapshot_id group_id change before after member_id client_id host instance_id"
     ids = [T0 + m * MINUTE_MS for m in judged]
-    problems = restless_groups(
-        frame(spark, GROUP_CHANGES, columns, *changes),
-        frame(spark, GROUP_MEMBERS, "snapshot_id group_id member_id client_id host instance_id", *described),
-        ids,
-    )
+    parts = {
+        "changes": few_rows(GROUP_CHANGES, columns, *changes),
+        "members": few_rows(GROUP_MEMBERS, "snapshot_id group_id member_id client_id host instance_id", *described),
+    }
     result: Found = {}
-    for row in worded(problems).collect():
-        values = row.asDict() | {"evidence": json.loads(row.evidence)}
-        of_group = result.setdefault(row.group_id, {})
-        assert of_group.setdefault((row.snapshot_id - T0) // MINUTE_MS, values) is values
+    for row in worded_rows(find_restless_groups(parts, ids).collected_table()):
+        values = row | {"evidence": json.loads(row["evidence"])}
+        of_group = result.setdefault(row["group_id"], {})
+        assert of_group.setdefault((row["snapshot_id"] - T0) // MINUTE_MS, values) is values
     return result

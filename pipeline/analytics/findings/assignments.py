@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Mapping
 
-from pipeline.analytics.findings.problem import problem
-from pipeline.analytics.findings.words.parts import LISTED, NAMED
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, StructField, StructType
+
+from pipeline.analytics.findings.problem import problem_rows, some_sql
+from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC_AT
 from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.status.rules import FALLING_BEHIND
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql, sum_if_fits_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, LAG, WATERMARKS
+from pipeline.tables.columns import LONG, STRING
 
 STABLE_MS = 30 * MINUTE_MS
 """A group is judged if neither its members nor their partitions have changed for this long: a deployment has both
@@ -21,126 +30,181 @@ IDLE, UNEVEN = "idle_member", "uneven_assignment"
 _BALANCED_OTHERWISE = "stream"
 """The assignor of Kafka Streams, which spreads tasks and their state. A member without a partition may have standby
 tasks."""
+_OF_MEMBERS = (
+    *(*GROUP_AT, "group_type", "state", "protocol", "assignor", "member_id", "client_id", "host"),
+    *("subscribed_topics", "subscribed_regex", "topic", "error"),
+)
+ASSIGNMENT_PARTS = {
+    "members": GROUP_MEMBERS.some(_OF_MEMBERS),
+    "groups": GROUP_STATUS.some((*GROUP_AT, "statuses", "consumer_lag")),
+    "lag": LAG.some((*GROUP_AT, "member_id", "consumer_lag")),
+    "changes": GROUP_CHANGES.some((*GROUP_AT, "change")),
+}
+"""What is needed of each group. The problems are also found in WATERMARKS (`watermarks`): how many partitions a topic
+has."""
+_GROUP_AT = GROUP_STATUS.some(GROUP_AT)
+_MEMBER = StructType([StructField("partitions", LONG), StructField("lag", LONG), StructField("client", STRING)])
+ASSIGNMENTS = StructType(
+    [
+        *_GROUP_AT,
+        *GROUP_MEMBERS.some(("assignor", "group_type")),
+        StructField("topics", ArrayType(STRING)),
+        StructField("each", ArrayType(_MEMBER)),
+        StructField("group_lag", LONG),
+    ]
+)
+"""How a group that may have a problem is assigned: to which topics all of its members subscribe, and what each has.
+
+`each` is ordered by the number of partitions, then by lag. A lag that is not known counts as 0 there. group_lag is the
+lag of the group if it falls behind, else NULL.
+"""
+_SIZES = StructType([*WATERMARKS.some(TOPIC_AT), StructField("size", LONG)])
+"""How many partitions a topic has."""
 
 
-def assignment_problems(
-    group_members: DataFrame, groups: DataFrame, lag: DataFrame, watermarks: DataFrame, changes: DataFrame
-) -> DataFrame:
-    """The problems of the assignments in the snapshots of the rows, which are rows of these tables.
+def find_assignment_problems(parts: Mapping[str, Rows], buckets: int | None = None) -> Rows:
+    """The rows of PROBLEMS in the snapshots of the rows of `members`; see `group_assignments`.
 
-    `changes` are the rows of GROUP_CHANGES from STABLE_MS before the first snapshot on. A group is only judged if it is
-    stable, all of its members are known to subscribe to the same topics by name, and these topics were read: other
-    members may have other partitions for good reasons.
+    The groups that may have a problem are few rows, for which the driver asks how many partitions their topics have.
     """
-    falling = groups.where(F.coalesce(F.element_at("statuses", FALLING_BEHIND), F.lit(0)) > 0)
-    rows = group_members.where((F.col("protocol") == "consumer") & (F.col("state") == "Stable"))
-    idle = rows.where(F.col("member_id").isNotNull() & F.col("topic").isNull())
-    suspects = F.broadcast(idle.select(*GROUP_AT).union(falling.select(*GROUP_AT)).distinct())
-    members = _members(rows.join(suspects, GROUP_AT, how="left_semi"), lag.join(suspects, GROUP_AT, how="left_semi"))
-    shared = _shared(members, watermarks)
-    known = falling.select(*GROUP_AT, F.col("consumer_lag").alias("group_lag"))
-    unchanged = shared.join(just_changed(shared, changes), GROUP_AT, how="left_anti")
-    return _described(unchanged.join(known, GROUP_AT, how="left"))
+    needed = _of_suspects({name: parts[name] for name in ASSIGNMENT_PARTS})
+    assignments = bucketed(needed, ASSIGNMENT_PARTS, GROUP, group_assignments, ASSIGNMENTS, buckets).collected_table()
+    topics = sorted({topic for topics in assignments["topics"].to_pylist() for topic in topics if topic is not None})
+    watermarks = parts["watermarks"].where_in("topic", topics)
+    sizes = watermarks.grouped(["topic"], topic_sizes, _SIZES).collected_table()
+    return Rows(assignment_problems(assignments, sizes))
 
 
-def _members(rows: DataFrame, lag: DataFrame) -> DataFrame:
-    """A row for each member: GROUP_AT, member_id, client, and what is known of it; topics, partitions, and its lag."""
-    of_client = F.concat_ws("", "client_id", F.concat(F.lit(" at "), F.col("host")))
-    members = rows.groupBy(*GROUP_AT, "member_id").agg(
-        F.max(of_client).alias("client"),
-        F.max("assignor").alias("assignor"),
-        F.max("group_type").alias("group_type"),
-        F.max(F.when(F.col("subscribed_regex").isNull(), F.array_sort("subscribed_topics"))).alias("topics"),
-        F.count("error").alias("errors"),
-        F.count("topic").alias("partitions"),
-    )
-    lags = lag.groupBy(*GROUP_AT, "member_id").agg(F.try_sum(F.expr(counted_lag("consumer_lag"))).alias("lag"))
-    return members.join(lags, [*GROUP_AT, "member_id"], how="left")
+_IS_JUDGED = "protocol = 'consumer' AND state = 'Stable'"
+_IS_IDLE = f"{_IS_JUDGED} AND member_id IS NOT NULL AND topic IS NULL"
+_IS_FALLING = f"statuses['{FALLING_BEHIND}'] > 0"
 
 
-def _shared(members: DataFrame, watermarks: DataFrame) -> DataFrame:
-    """A row for each group whose members subscribe to the same topics: how many of its partitions they have.
+def _of_suspects(parts: Mapping[str, Rows]) -> Mapping[str, Rows]:
+    """The parts with fewer rows of `members`: of many, those of the groups that may have a problem.
 
-    fair is what the member with the most must have.
+    `lag` keeps all rows, because they are packed by group already.
     """
-    groups = members.groupBy(*GROUP_AT).agg(
-        F.count(F.lit(1)).alias("members"),
-        F.max("assignor").alias("assignor"),
-        F.max("group_type").alias("group_type"),
-        F.min("topics").alias("topics"),
-        (F.count("topics") == F.count(F.lit(1))).alias("are_known"),
-        (F.count_distinct("topics") == 1).alias("are_alike"),
-        F.sum("errors").alias("errors"),
-        F.sort_array(F.collect_list(F.struct("partitions", F.coalesce("lag", F.lit(0)).alias("lag"), "client"))).alias(
-            "each"
-        ),
-    )
-    alike = groups.where(F.col("are_known") & F.col("are_alike") & (F.col("errors") == 0))
-    sizes = watermarks.where(F.col("topic").isNotNull()).groupBy(*TOPIC_AT).agg(F.count(F.lit(1)).alias("size"))
-    of_topics = alike.select(*GROUP_AT, F.explode("topics").alias("topic"), F.size("topics").alias("topics_named"))
-    total = of_topics.join(sizes, TOPIC_AT).groupBy(*GROUP_AT, "topics_named")
-    found = total.agg(F.sum("size").alias("of_partitions"), F.count(F.lit(1)).alias("topics_read"))
-    complete = found.where(F.col("topics_named") == F.col("topics_read")).drop("topics_named", "topics_read")
-    fair = F.ceil(F.col("of_partitions") / F.col("members"))
-    return alike.join(complete, GROUP_AT).withColumn("fair", fair)
+    members, falling = parts["members"], parts["groups"].where_if_many(_IS_FALLING)
+    suspects = Rows.all_of([members.where_if_many(_IS_IDLE), falling], _GROUP_AT).rows
+    if isinstance(suspects, DataFrame):
+        members = members.where_among(suspects.distinct(), GROUP_AT)
+    return {**parts, "members": members, "groups": falling}
 
 
-def just_changed(groups: DataFrame, changes: DataFrame) -> DataFrame:
-    """Those of some groups (GROUP_AT) whose members or assignments have changed within STABLE_MS before the snapshot.
+def group_assignments(bucket: Bucket) -> pa.Table:
+    """The rows of ASSIGNMENTS of some groups, from all of their rows of ASSIGNMENT_PARTS in the snapshots to judge.
 
-    `changes` are the rows of GROUP_CHANGES from STABLE_MS before the first of the snapshots on.
+    `changes` are the rows of GROUP_CHANGES from STABLE_MS before the first snapshot on. Groups whose assignments cannot
+    have a problem are left out: those that neither have a member without a partition nor fall behind. A group is only
+    judged if it is stable, and all of its members are known to subscribe to the same topics by name: other members may
+    have other partitions for good reasons.
     """
-    moves = changes.where(F.col("change") != "commits_removed")
-    changed = moves.select(*GROUP, F.col("snapshot_id").alias("changed_id")).distinct()
-    at = F.col("snapshot_id")
-    is_recent = (F.col("changed_id") <= at) & (F.col("changed_id") > at - STABLE_MS)
-    return groups.select(*GROUP_AT).join(changed, GROUP).where(is_recent).select(*GROUP_AT).distinct()
+    with arrow_queries(bucket) as queries:
+        return queries.rows(_ASSIGNMENTS).cast(arrow_schema(ASSIGNMENTS))
 
 
-def _described(rows: DataFrame) -> DataFrame:
-    idle = F.filter("each", lambda m: m["partitions"] == 0)
-    clients = F.transform(idle, lambda m: m["client"])
-    over = F.filter("each", lambda m: m["partitions"] > F.col("fair"))
-    lag_over = F.aggregate(over, F.lit(0).cast("bigint"), lambda total, m: total + m["lag"])
-    counts = rows.withColumns(
-        {
-            "idle": F.size(idle),
-            "over": F.size(over),
-            "most": F.array_max("each"),
-            "idle_clients": F.slice(F.array_sort(F.array_distinct(F.array_compact(clients))), 1, NAMED),
-            "lag_share": lag_over / F.when(F.col("group_lag") > 0, F.col("group_lag")),
-        }
-    )
-    has_enough = F.col("of_partitions") >= F.col("members")
-    is_uneven = (F.col("idle") > 0) | (F.col("most.partitions") >= 2 * F.col("fair"))
-    matters = F.col("lag_share") > MOST_LAG
-    kind = F.when(~has_enough & (F.col("idle") > 0), IDLE).when(has_enough & is_uneven & matters, UNEVEN)
-    is_judged = ~F.col("assignor").eqNullSafe(_BALANCED_OTHERWISE)
-    return _as_problems(counts.withColumn("kind", kind).where(is_judged & F.col("kind").isNotNull()))
+def topic_sizes(watermarks: pa.Table) -> pa.Table:
+    """How many partitions each topic has in each snapshot, from all rows of WATERMARKS of some topics."""
+    with arrow_queries({"watermarks": watermarks}) as queries:
+        return queries.rows(_TOPIC_SIZES).cast(arrow_schema(_SIZES))
 
 
-def _as_problems(rows: DataFrame) -> DataFrame:
-    is_idle = F.col("kind") == IDLE
-    return problem(
-        rows,
-        kind=F.col("kind"),
-        group=F.col("group_id"),
-        topic=F.when(F.size("topics") == 1, F.col("topics")[0]),
-        severity=F.lit("info"),
-        magnitude=F.when(is_idle, F.col("idle")).otherwise(F.col("most.partitions")),
-        facts=(
-            "group_id",
-            "group_type",
-            "members",
-            "idle",
-            "idle_clients",
-            "of_partitions",
-            F.slice("topics", 1, LISTED).alias("topics"),
-            F.size("topics").alias("topics_affected"),
-            "assignor",
-            "most",
-            "fair",
-            "over",
-            "lag_share",
-        ),
-    )
+def assignment_problems(assignments: pa.Table, sizes: pa.Table) -> pa.Table:
+    """The rows of PROBLEMS from rows of ASSIGNMENTS. A group is only judged if all of its topics have a size."""
+    with arrow_queries({"assignments": assignments, "sizes": sizes}) as queries:
+        return problem_rows(queries.rows(_PROBLEMS))
+
+
+_AT = names_sql(GROUP_AT)
+_SUSPECTS = f"""
+    SELECT {_AT} FROM members WHERE {_IS_IDLE} UNION SELECT {_AT} FROM groups WHERE {_IS_FALLING}
+"""
+_OF_MEMBER = {
+    "client": "max(concat_ws('', client_id, ' at ' || host))",
+    "assignor": "max(assignor)",
+    "group_type": "max(group_type)",
+    "topics": "max(list_sort(subscribed_topics)) FILTER (subscribed_regex IS NULL)",
+    "errors": "count(error)",
+    "partitions": "count(topic)",
+}
+_MEMBERS = f"""
+    SELECT {_AT}, member_id, {columns_sql(_OF_MEMBER)} FROM members SEMI JOIN suspects USING ({_AT})
+    WHERE {_IS_JUDGED} GROUP BY {_AT}, member_id
+"""
+_LAGS = f"""
+    SELECT {_AT}, member_id, {sum_if_fits_sql(counted_lag("consumer_lag"))} AS lag
+    FROM lag SEMI JOIN suspects USING ({_AT}) GROUP BY {_AT}, member_id
+"""
+_EACH = struct_sql({"partitions": "partitions", "lag": "coalesce(lag, 0)", "client": "client"})
+_OF_GROUP = {
+    "assignor": "max(assignor)",
+    "group_type": "max(group_type)",
+    "topics": "min(topics)",
+    "each": f"list({_EACH} ORDER BY partitions, coalesce(lag, 0), client)",
+}
+_UNCHANGED = f"""
+    SELECT {_AT} FROM shared ANTI JOIN (
+        SELECT {names_sql(GROUP)}, snapshot_id AS changed_id FROM changes WHERE change <> 'commits_removed'
+    ) AS changed ON {" AND ".join(f"shared.{name} = changed.{name}" for name in GROUP)}
+        AND changed_id <= snapshot_id AND changed_id > snapshot_id - {STABLE_MS}
+"""
+_ASSIGNMENTS = f"""
+    WITH suspects AS ({_SUSPECTS}), each_member AS ({_MEMBERS}), lags AS ({_LAGS}),
+    shared AS (
+        SELECT {_AT}, {columns_sql(_OF_GROUP)} FROM each_member LEFT JOIN lags USING ({_AT}, member_id)
+        GROUP BY {_AT} HAVING count(topics) = count(*) AND count(DISTINCT topics) = 1 AND sum(errors) = 0
+    ),
+    falling AS (SELECT {_AT}, consumer_lag AS group_lag FROM groups WHERE {_IS_FALLING})
+    SELECT {names_sql(ASSIGNMENTS.names)}
+    FROM shared SEMI JOIN ({_UNCHANGED}) USING ({_AT}) LEFT JOIN falling USING ({_AT})
+    WHERE assignor IS DISTINCT FROM '{_BALANCED_OTHERWISE}'
+"""
+_TOPIC_SIZES = f"""
+    SELECT {names_sql(TOPIC_AT)}, count(*) AS size FROM watermarks WHERE topic IS NOT NULL
+    GROUP BY {names_sql(TOPIC_AT)}
+"""
+
+_COUNTS = {
+    "members": "len(each)",
+    "fair": "CAST(ceil(of_partitions / members) AS bigint)",
+    "idle_members": "list_filter(each, lambda member: member.partitions = 0)",
+    "idle": "len(idle_members)",
+    "members_over": "list_filter(each, lambda member: member.partitions > fair)",
+    "over": "len(members_over)",
+    "most": "each[-1]",
+    "lag_over": "coalesce(list_sum(list_transform(members_over, lambda member: member.lag)), 0)",
+    "lag_share": "lag_over / CASE WHEN group_lag > 0 THEN group_lag END",
+    "clients": "list_sort(list_distinct(list_transform(idle_members, lambda member: member.client)))",
+    "has_enough": "of_partitions >= members",
+    "is_uneven": "idle > 0 OR most['partitions'] >= 2 * fair",
+    "kind": f"""CASE WHEN NOT has_enough AND idle > 0 THEN '{IDLE}'
+        WHEN has_enough AND is_uneven AND lag_share > {MOST_LAG} THEN '{UNEVEN}' END""",
+}
+"""What is said of a group of which it is known how many partitions its topics have (of_partitions).
+
+fair is what the member with the most must have. over is how many members have more.
+"""
+_FACTS = {
+    **{name: name for name in ("group_id", "group_type", "members", "idle")},
+    "idle_clients": f"clients[1:{NAMED}]",
+    "of_partitions": "of_partitions",
+    "topics": some_sql("topics"),
+    "topics_affected": "len(topics)",
+    **{name: name for name in ("assignor", "most", "fair", "over", "lag_share")},
+}
+_COLUMNS = {
+    "topic": "CASE WHEN len(topics) = 1 THEN topics[1] END",
+    "severity": "'info'",
+    "magnitude": f"CASE WHEN kind = '{IDLE}' THEN idle ELSE most['partitions'] END",
+    "facts": struct_sql(_FACTS),
+}
+_PROBLEMS = f"""
+    WITH of_topics AS (SELECT {_AT}, unnest(topics) AS topic, len(topics) AS topics_named FROM assignments),
+    read_whole AS (
+        SELECT {_AT}, CAST(sum(size) AS bigint) AS of_partitions FROM of_topics JOIN sizes USING ({names_sql(TOPIC_AT)})
+        GROUP BY {_AT}, topics_named HAVING count(*) = topics_named
+    ),
+    counted AS (SELECT *, {columns_sql(_COUNTS)} FROM assignments JOIN read_whole USING ({_AT}))
+    SELECT {_AT}, kind, {columns_sql(_COLUMNS)} FROM counted WHERE kind IS NOT NULL
+"""

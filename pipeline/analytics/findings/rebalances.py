@@ -2,53 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.member_stays import (
+    CANDIDATES,
+    ENDS_AND_BEGINNINGS,
+    FACTS,
     GROUP_ROUNDS,
+    IN_WINDOWS,
     ROUNDS,
     WINDOW_MS,
-    candidates,
-    ends_and_beginnings,
-    facts,
-    in_windows,
-    lower_quartile,
-    rounds,
-    who,
+    lower_quartile_sql,
+    rounds_sql,
+    who_sql,
 )
-from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows
 from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
+from pipeline.common.buckets import Bucket
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS
 
 STORM, FLAPPING = "rebalance_storm", "flapping_member"
 MEMBERS_A_STAY = 10
 """A group as a whole is a storm if it has a short stay for each so many members, or more: a large group that is scaled
 by one member again and again has fewer."""
-_FACTS = (
-    "group_id",
-    "group_type",
-    "by_epochs",
-    "epochs",
-    "is_quiet",
-    "quiet",
-    "restless",
-    "worst",
-    "clients",
-    "all_stays",
-    "members",
-    "steady",
-)
-_MEMBER = [*GROUP_AT, "who"]
+RESTLESS_PARTS = {
+    "changes": GROUP_CHANGES.some(
+        (*GROUP_AT, "earlier_snapshot_id", "change", "before", "after", "client_id", "host", "instance_id")
+    ),
+    "members": GROUP_MEMBERS.some((*GROUP_AT, "member_id", "client_id", "host", "instance_id", "group_type")),
+}
+"""What these problems are found in."""
+_CANDIDATE = GROUP_CHANGES.some(GROUP)
+"""The columns of a group that may have such a problem."""
+MOST_CHANGES = 500_000
+"""The most changes that a query gets. A change counts once for each snapshot to whose window it may belong. Two million
+changes did not fit into the memory of a query."""
 
 
-def restless_groups(changes: DataFrame, group_members: DataFrame, snapshot_ids: Collection[int]) -> DataFrame:
-    """The problems of groups in some snapshots whose members join and leave again and again.
+def find_restless_groups(parts: Mapping[str, Rows], snapshot_ids: Collection[int], buckets: int | None = None) -> Rows:
+    """The rows of PROBLEMS from rows of RESTLESS_PARTS; see `restless_groups`.
 
-    `changes` are the rows of GROUP_CHANGES from READ_MS before the first snapshot on, `group_members` those of the
-    snapshots. If one member causes the rebalances, the problem is `flapping_member`; else it is `rebalance_storm`.
+    Of many members, only those of the groups that may have a problem travel to the workers: mostly these are few.
+    """
+    changes, members = parts["changes"], parts["members"]
+    if isinstance(members.rows, DataFrame):
+        candidates = changes.grouped(GROUP, restless_candidates, _CANDIDATE)
+        members = members.where_among(candidates.frame(members.rows.sparkSession, _CANDIDATE), GROUP)
+    compute = partial(restless_groups, snapshot_ids=sorted(snapshot_ids))
+    return bucketed({"changes": changes, "members": members}, RESTLESS_PARTS, GROUP, compute, PROBLEMS, buckets)
+
+
+def restless_candidates(changes: pa.Table) -> pa.Table:
+    """The groups that may have a problem, from all changes of some groups."""
+    with arrow_queries({"changes": changes}) as queries:
+        return queries.rows(CANDIDATES).cast(arrow_schema(_CANDIDATE))
+
+
+def restless_groups(bucket: Bucket, snapshot_ids: Sequence[int]) -> pa.Table:
+    """The rows of PROBLEMS: groups in some snapshots whose members join and leave again and again.
+
+    `changes` are the rows of GROUP_CHANGES from READ_MS before the first snapshot on, `members` those of the snapshots:
+    all rows of each group in a bucket. If one member causes the rebalances, the problem is `flapping_member`; else it
+    is `rebalance_storm`.
 
     A static member that restarts causes no rebalance (`is_quiet`), but may be a `flapping_member`.
 
@@ -56,129 +79,139 @@ def restless_groups(changes: DataFrame, group_members: DataFrame, snapshot_ids: 
     those in which every member is new, if a member has joined or the group was seen without members: the snapshots may
     be taken as often as a job runs. A member that is alone is no `flapping_member` either.
     """
-    groups = F.broadcast(candidates(changes))
-    windows = in_windows(changes.join(groups, GROUP, how="left_semi"), snapshot_ids)
-    events, known = ends_and_beginnings(windows), facts(windows)
-    members = _members(group_members.join(groups, GROUP, how="left_semi"))
-    restless = _restless(rounds(events, _MEMBER), members, known)
-    found = known.join(_summed(restless), GROUP_AT, how="left").join(_of_groups(events, restless), GROUP_AT, how="left")
-    return _described(_with_kind(found.join(_counts(members, restless), GROUP_AT)))
+    at_once = max(1, MOST_CHANGES // max(1, len(bucket["changes"])))
+    found = [arrow_schema(PROBLEMS).empty_table()]
+    with arrow_queries(bucket) as queries:
+        for first in range(0, len(snapshot_ids), at_once):
+            some = pa.array(snapshot_ids[first : first + at_once], pa.int64())
+            queries.add(snapshots=pa.Table.from_pydict({"snapshot_id": some}))
+            found.append(problem_rows(queries.rows(_PROBLEMS)))
+    return pa.concat_tables(found)
 
 
-def _members(group_members: DataFrame) -> DataFrame:
-    """Who is a member in each snapshot: _MEMBER, group_type."""
-    members = group_members.where(F.col("member_id").isNotNull()).groupBy(*GROUP_AT, "member_id")
-    names = ("client_id", "host", "instance_id", "group_type")
-    named = members.agg(*(F.max(name).alias(name) for name in names))
-    return named.select(*GROUP_AT, who().alias("who"), "group_type")
-
-
-def _restless(each: DataFrame, members: DataFrame, known: DataFrame) -> DataFrame:
-    """The members that come and go more often than most: _MEMBER, stays, is_flapping (often enough, and until now).
-
-    is_quiet: it is a static member that restarts, for which the group does not rebalance.
-    Rounds after which the group was empty do not count. What most members do at once, such as a deployment, does not
-    make one of them restless.
-    """
-    quiet = members.join(each, _MEMBER, how="left_anti").groupBy(*GROUP_AT).agg(F.count(F.lit(1)).alias("quiet"))
-    lists = (F.sort_array(F.collect_list(name)).alias(f"all_{name}") for name in ("rounds", "recent"))
-    zeros = F.coalesce("quiet", F.lit(0))
-    usual = each.groupBy(*GROUP_AT).agg(*lists).join(quiet, GROUP_AT, how="left")
-    usual = usual.select(
-        *GROUP_AT,
-        lower_quartile("all_rounds", zeros).alias("usual"),
-        lower_quartile("all_recent", zeros).alias("usual_recent"),
+_GROUP_AT, _MEMBER = names_sql(GROUP_AT), names_sql((*GROUP_AT, "who"))
+_NAMED = ("client_id", "host", "instance_id", "group_type")
+_MEMBERS = f"""
+    SELECT {_GROUP_AT}, {who_sql()} AS who, group_type FROM (
+        SELECT {_GROUP_AT}, member_id, {columns_sql({name: f"max({name})" for name in _NAMED})}
+        FROM members SEMI JOIN candidates USING ({names_sql(GROUP)}) SEMI JOIN snapshots USING (snapshot_id)
+        WHERE member_id IS NOT NULL GROUP BY {_GROUP_AT}, member_id
     )
-    rows = each.join(usual, GROUP_AT).join(known.select(*GROUP_AT, "empty_at"), GROUP_AT)
-    beyond = F.col("rounds") - F.col("usual") - F.size("empty_at")
-    goes_on = F.col("recent") >= F.col("usual_recent") + 1
-    is_flapping = (beyond >= ROUNDS) & goes_on
-    # One round fewer: members that begin together do not reach a number of rounds in the same snapshot.
-    is_restless, is_quiet = beyond >= ROUNDS - 1, F.col("loud_stays") < ROUNDS - 1
-    return rows.where(is_restless).select(
-        *_MEMBER, "stays", is_flapping.alias("is_flapping"), is_quiet.alias("is_quiet")
+"""
+"""Who is a member in each snapshot: GROUP_AT, who, group_type."""
+
+_USUAL = f"""
+    SELECT {_GROUP_AT}, {lower_quartile_sql("all_rounds", "coalesce(quiet, 0)")} AS usual,
+        {lower_quartile_sql("all_recent", "coalesce(quiet, 0)")} AS usual_recent
+    FROM (
+        SELECT {_GROUP_AT}, list(rounds ORDER BY rounds) AS all_rounds, list(recent ORDER BY recent) AS all_recent
+        FROM of_members GROUP BY {_GROUP_AT}
     )
-
-
-def _of_groups(events: DataFrame, restless: DataFrame) -> DataFrame:
-    """The rounds of the members of each group that are not restless: GROUP_AT and the columns of `rounds`.
-
-    fewer is about the restless members: how many fewer of them are there now than at another time.
-    """
-    flagged = restless.select(*_MEMBER, F.when(F.col("is_quiet"), "quiet").otherwise("loud").alias("restless"))
-    each = rounds(events.where(~F.col("is_quiet")).join(flagged, _MEMBER, how="left"), [*GROUP_AT, "restless"])
-    others = F.max(F.when(F.col("restless").isNull(), F.struct("stays", "rounds", "recent", "span")))
-    fewer = F.max(F.when(F.col("restless") == "loud", F.col("fewer")))
-    sums = each.groupBy(*GROUP_AT).agg(others.alias("others"), fewer.alias("fewer"))
-    return sums.select(*GROUP_AT, "others.*", "fewer")
-
-
-def _summed(restless: DataFrame) -> DataFrame:
-    """The restless members of each group: GROUP_AT, restless, flapping and quiet (numbers), worst, stays, clients."""
-    is_quiet, is_flapping = F.col("is_quiet"), F.col("is_flapping")
-    names = F.array_sort(F.collect_set(F.get_json_object("who", "$.client_id")))
-    return restless.groupBy(*GROUP_AT).agg(
-        F.count_if(~is_quiet).alias("restless"),
-        F.count_if(~is_quiet & is_flapping).alias("flapping"),
-        F.count_if(is_quiet & is_flapping).alias("quiet"),
-        F.max(F.struct((~is_quiet).alias("is_loud"), "stays", "who")).alias("worst"),
-        F.sum(F.when(~is_quiet, F.col("stays"))).alias("restless_stays"),
-        F.sum(F.when(is_quiet, F.col("stays"))).alias("quiet_stays"),
-        F.slice(names, 1, NAMED).alias("clients"),
+    LEFT JOIN (
+        SELECT {_GROUP_AT}, count(*) AS quiet FROM known_members ANTI JOIN of_members USING ({_MEMBER})
+        GROUP BY {_GROUP_AT}
+    ) USING ({_GROUP_AT})
+"""
+"""How often most members of a group come and go. Members that do not are zeros."""
+# One round fewer than a problem: members that begin together do not reach a number of rounds in the same snapshot.
+_RESTLESS = f"""
+    SELECT {_MEMBER}, stays, beyond >= {ROUNDS} AND recent >= usual_recent + 1 AS is_flapping,
+        loud_stays < {ROUNDS - 1} AS is_quiet
+    FROM (
+        SELECT *, rounds - usual - empty AS beyond
+        FROM of_members JOIN ({_USUAL}) USING ({_GROUP_AT}) JOIN facts USING ({_GROUP_AT})
     )
+    WHERE beyond >= {ROUNDS - 1}
+"""
+"""The members that come and go more often than most: _MEMBER, stays, is_flapping (often enough, and until now).
 
+is_quiet: it is a static member that restarts, for which the group does not rebalance.
+Rounds after which the group was empty do not count. What most members do at once, such as a deployment, does not make
+one of them restless.
+"""
 
-def _counts(members: DataFrame, restless: DataFrame) -> DataFrame:
-    """The members of each group in each snapshot: GROUP_AT, group_type, members, and steady, which are not restless.
+_FLAGGED_EVENTS = f"""
+    SELECT events.*, CASE WHEN restless.is_quiet THEN 'quiet' WHEN NOT restless.is_quiet THEN 'loud' END AS restless
+    FROM events LEFT JOIN restless USING ({_MEMBER}) WHERE NOT events.is_quiet
+"""
+_OTHERS = ("stays", "rounds", "recent", "span")
+_OF_GROUPS = f"""
+    SELECT {_GROUP_AT}, {columns_sql({name: f"max({name}) FILTER (restless IS NULL)" for name in _OTHERS})},
+        max(fewer) FILTER (restless = 'loud') AS fewer
+    FROM ({rounds_sql(_FLAGGED_EVENTS, (*GROUP_AT, "restless"))})
+    GROUP BY {_GROUP_AT}
+"""
+"""The rounds of the members of each group that are not restless: GROUP_AT and the columns of `rounds_sql`.
 
-    not_loud are those that at most restart as static members.
-    """
-    flagged = restless.select(*_MEMBER, (~F.col("is_quiet")).alias("is_loud"))
-    return (
-        members.join(flagged, _MEMBER, how="left")
-        .groupBy(*GROUP_AT)
-        .agg(
-            F.max("group_type").alias("group_type"),
-            F.count(F.lit(1)).alias("members"),
-            F.count_if(F.col("is_loud").isNull()).alias("steady"),
-            F.count_if(~F.coalesce("is_loud", F.lit(False))).alias("not_loud"),
-        )
-    )
+fewer is about the restless members: how many fewer of them are there now than at another time.
+"""
 
+_SUMS = {
+    "restless": "count(*) FILTER (NOT is_quiet)",
+    "flapping": "count(*) FILTER (NOT is_quiet AND is_flapping)",
+    "quiet": "count(*) FILTER (is_quiet AND is_flapping)",
+    "worst": f"max({struct_sql({'is_loud': 'NOT is_quiet', 'stays': 'stays', 'who': 'who'})})",
+    "restless_stays": "CAST(sum(stays) FILTER (NOT is_quiet) AS bigint)",
+    "quiet_stays": "CAST(sum(stays) FILTER (is_quiet) AS bigint)",
+    "clients": f"({distinct_sql('client')})[1:{NAMED}]",
+}
+_SUMMED = f"""
+    SELECT {_GROUP_AT}, {columns_sql(_SUMS)} FROM (SELECT *, who ->> 'client_id' AS client FROM restless)
+    GROUP BY {_GROUP_AT}
+"""
+"""The restless members of each group: GROUP_AT, restless, flapping and quiet (numbers), worst, stays, clients."""
 
-def _with_kind(rows: DataFrame) -> DataFrame:
-    """The rows with a problem, with its kind, by_epochs (only they show it), is_quiet, `all_stays` and steady."""
-    none = F.lit(0).cast("bigint")
-    names = ("restless", "flapping", "quiet", "restless_stays", "quiet_stays", "stays", "span", "fewer")
-    is_loud = F.col("restless") > 0
-    rows = rows.withColumns({name: F.coalesce(name, none) for name in names})
-    rows = rows.withColumn("steady", F.when(is_loud, F.col("not_loud")).otherwise(F.col("steady")))
-    restless, flapping, members = F.col("restless"), F.col("flapping"), F.col("members")
-    empty, stays = F.size("empty_at"), F.col("stays")
+_COUNTS = f"""
+    SELECT {_GROUP_AT}, max(group_type) AS group_type, count(*) AS members,
+        count(*) FILTER (is_quiet IS NULL) AS calm, count(*) FILTER (coalesce(is_quiet, true)) AS not_loud
+    FROM known_members LEFT JOIN restless USING ({_MEMBER})
+    GROUP BY {_GROUP_AT}
+"""
+"""The members of each group in each snapshot: GROUP_AT, group_type, members, and calm, which are not restless.
+
+not_loud are those that at most restart as static members.
+"""
+
+_AT_LEAST_ZERO = ("restless", "flapping", "quiet", "restless_stays", "quiet_stays", "stays", "span", "fewer")
+_GOES_ON = f"coalesce(rounds >= {GROUP_ROUNDS} + empty AND recent >= 2, false)"
+_KINDS = {
+    "steady": "CASE WHEN restless > 0 THEN not_loud ELSE calm END",
     # With KIP-848, each member that joins or leaves raises the epoch, also between two snapshots.
-    each_round = 2 * (members + F.col("span"))
-    rises = (F.col("epochs") >= each_round * (GROUP_ROUNDS + 1 + empty)) & (F.col("recent_epochs") >= 2 * each_round)
-    goes_on = (F.col("rounds") >= GROUP_ROUNDS + empty) & (F.col("recent") >= 2)
-    others = (members > 1) & F.coalesce(goes_on, F.lit(False)) & (MEMBERS_A_STAY * stays >= members)
+    "each_round": "2 * (members + span)",
+    "rises": f"epochs >= each_round * ({GROUP_ROUNDS} + 1 + empty) AND recent_epochs >= 2 * each_round",
+    "others": f"members > 1 AND {_GOES_ON} AND {MEMBERS_A_STAY} * stays >= members",
     # A pod whose address a deployment changes is known as two members, which are never there at the same time.
-    at_once = members - F.col("not_loud") + F.col("fewer")
-    by_stays = ((flapping > 0) & (restless > 1) & (at_once > 1)) | others
-    by_epochs = ~by_stays & (members > 1) & (restless == 0) & rises
-    is_member = (flapping > 0) | ((restless == 0) & (F.col("quiet") > 0))
-    kind = F.when(by_stays | by_epochs, STORM).when(is_member & (F.col("steady") > 0), FLAPPING)
-    is_quiet = (restless == 0) & (kind == FLAPPING)
-    all_stays = F.when(is_quiet, F.col("quiet_stays")).otherwise(F.col("restless_stays") + stays)
-    may_be_a_job = (members <= F.col("new_now")) & ((F.col("joined_now") > 0) | (empty > 0))
-    found = {"kind": kind, "by_epochs": by_epochs, "is_quiet": is_quiet, "all_stays": all_stays}
-    return rows.withColumns(found).where(~may_be_a_job & F.col("kind").isNotNull())
-
-
-def _described(rows: DataFrame) -> DataFrame:
-    return problem(
-        rows,
-        kind=F.col("kind"),
-        group=F.col("group_id"),
-        severity=F.lit("warning"),
-        magnitude=F.greatest("all_stays", F.floor(F.col("epochs") / 2)),
-        facts=(*_FACTS, F.lit(WINDOW_MS).alias("window_ms")),
-    )
+    "at_once": "members - not_loud + fewer",
+    "by_stays": "(flapping > 0 AND restless > 1 AND at_once > 1) OR others",
+    "by_epochs": "NOT by_stays AND members > 1 AND restless = 0 AND rises",
+    "is_member": "flapping > 0 OR (restless = 0 AND quiet > 0)",
+    "kind": f"""CASE WHEN by_stays OR by_epochs THEN '{STORM}'
+        WHEN is_member AND steady > 0 THEN '{FLAPPING}' END""",
+    "is_quiet": f"restless = 0 AND kind = '{FLAPPING}'",
+    "all_stays": "CASE WHEN is_quiet THEN quiet_stays ELSE restless_stays + stays END",
+    "may_be_a_job": "members <= new_now AND (joined_now > 0 OR empty > 0)",
+}
+"""by_epochs: only the epochs show the problem. is_quiet: only static members restart."""
+_FACTS = (
+    *("group_id", "group_type", "by_epochs", "epochs", "is_quiet", "quiet", "restless", "worst", "clients"),
+    *("all_stays", "members", "steady"),
+)
+_DESCRIBED = {
+    "severity": "'warning'",
+    "magnitude": "greatest(all_stays, epochs // 2)",
+    "facts": struct_sql({name: name for name in _FACTS} | {"window_ms": f"{WINDOW_MS}"}),
+}
+_PROBLEMS = f"""
+    WITH candidates AS ({CANDIDATES}), windows AS ({IN_WINDOWS}), events AS ({ENDS_AND_BEGINNINGS}),
+    facts AS ({FACTS}), known_members AS ({_MEMBERS}),
+    of_members AS ({rounds_sql("SELECT * FROM events", (*GROUP_AT, "who"))}),
+    restless AS ({_RESTLESS}), summed AS ({_SUMMED}), of_groups AS ({_OF_GROUPS}), counts AS ({_COUNTS}),
+    found AS (
+        SELECT * REPLACE ({columns_sql({name: f"coalesce({name}, 0)" for name in _AT_LEAST_ZERO})})
+        FROM facts LEFT JOIN summed USING ({_GROUP_AT}) LEFT JOIN of_groups USING ({_GROUP_AT})
+        JOIN counts USING ({_GROUP_AT})
+    ),
+    with_kind AS (SELECT *, {columns_sql(_KINDS)} FROM found)
+    SELECT {_GROUP_AT}, kind, {columns_sql(_DESCRIBED)} FROM with_kind
+    WHERE kind IS NOT NULL AND NOT may_be_a_job
+"""

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.assignments import assignment_problems
+from pipeline.analytics.findings.assignments import find_assignment_problems
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, LAG, WATERMARKS
-from tests.helpers.rows import frame
-from tests.helpers.worded import worded
+from tests.helpers.rows import few_rows
+from tests.helpers.worded import worded_rows
 
 MINUTE_MS = 60_000
 NOW_MS = 1_769_860_800_000
@@ -107,7 +106,7 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession) -> dict[str, dict[str, Any]]:
+def found() -> dict[str, dict[str, Any]]:
     members = [(NOW_MS, name, *row) for name, group in GROUPS.items() for row in group.members()]
     columns = "snapshot_id group_id member_id client_id host state assignor protocol group_type subscribed_topics"
     lags = [
@@ -127,16 +126,16 @@ def found(spark: SparkSession) -> dict[str, dict[str, Any]]:
         for name, group in GROUPS.items()
         if group.changed
     ]
-    problems = assignment_problems(
-        frame(spark, GROUP_MEMBERS, f"{columns} topic partition error", *members),
-        frame(spark, GROUP_STATUS, "snapshot_id group_id statuses consumer_lag", *groups),
-        frame(spark, LAG, "snapshot_id group_id topic partition member_id consumer_lag", *lags),
-        frame(spark, WATERMARKS, "snapshot_id topic partition", *logs),
-        frame(spark, GROUP_CHANGES, "snapshot_id group_id change", *changes),
-    )
-    rows = worded(problems).collect()
-    assert len({row.group_id for row in rows}) == len(rows)
-    return {row.group_id: row.asDict() | {"evidence": json.loads(row.evidence)} for row in rows}
+    parts = {
+        "members": few_rows(GROUP_MEMBERS, f"{columns} topic partition error", *members),
+        "groups": few_rows(GROUP_STATUS, "snapshot_id group_id statuses consumer_lag", *groups),
+        "lag": few_rows(LAG, "snapshot_id group_id topic partition member_id consumer_lag", *lags),
+        "watermarks": few_rows(WATERMARKS, "snapshot_id topic partition", *logs),
+        "changes": few_rows(GROUP_CHANGES, "snapshot_id group_id change", *changes),
+    }
+    rows = worded_rows(find_assignment_problems(parts).collected_table())
+    assert len({row["group_id"] for row in rows}) == len(rows)
+    return {row["group_id"]: row | {"evidence": json.loads(row["evidence"])} for row in rows}
 
 
 @pytest.mark.parametrize("group", GROUPS)

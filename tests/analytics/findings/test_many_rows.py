@@ -2,19 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from pipeline.analytics.findings.assignments import ASSIGNMENT_PARTS, find_assignment_problems
 from pipeline.analytics.findings.clocks import STAMPED, find_clocks
+from pipeline.analytics.findings.rebalances import RESTLESS_PARTS, find_restless_groups
 from pipeline.analytics.findings.replicas import REPLICA_PARTS, find_under_replicated
 from pipeline.analytics.findings.unreadable import UNREADABLE_PARTS, find_unreadable
 from pipeline.common.rows import Rows
-from pipeline.tables import COMMITTED_OFFSETS, LAG, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, LAG, WATERMARKS
 from tests.helpers.rows import few_rows
 
 THEN, NOW = 0, 300_000
+RESTARTS = range(NOW - 7 * 300_000, NOW + 1, 300_000)
 Parts = Mapping[str, Rows]
 
 
@@ -48,6 +52,42 @@ def wrong_clocks() -> Parts:
     return {"watermarks": few_rows(WATERMARKS, names, *rows)}
 
 
+def restless_groups() -> Parts:
+    """Two groups, in each of which one member restarts in each of the eight snapshots, and one that is calm."""
+    names = "snapshot_id earlier_snapshot_id group_id change before after client_id host"
+    restarts = [
+        (at, at - 300_000, group, "restarted", f"m{at - 300_000}", f"m{at}", "bad", "/h")
+        for at in RESTARTS
+        for group in ("a", "b")
+    ]
+    members = [(NOW, group, f"m{NOW}", "bad", "/h") for group in ("a", "b")]
+    members += [(NOW, group, "calm", "calm", "/h") for group in ("a", "b", "c")]
+    return {
+        "changes": few_rows(GROUP_CHANGES, names, *restarts),
+        "members": few_rows(GROUP_MEMBERS, "snapshot_id group_id member_id client_id host", *members),
+    }
+
+
+def assignments() -> Parts:
+    """A group with a member too many, one in which a member has all partitions, and one in which each has one."""
+    names = "snapshot_id group_id state protocol subscribed_topics member_id topic partition"
+    common = ("Stable", "consumer")
+    members: list[tuple[Any, ...]] = [(NOW, "idle", *common, ["four"], f"m{n}", "four", n) for n in range(4)]
+    members.append((NOW, "idle", *common, ["four"], "m4", None, None))
+    members += [(NOW, "uneven", *common, ["four"], "m0", "four", n) for n in range(4)]
+    members.append((NOW, "uneven", *common, ["four"], "m1", None, None))
+    members += [(NOW, "even", *common, ["four"], f"m{n}", "four", n) for n in range(4)]
+    lags = [(NOW, group, "four", n, "m0", 10) for group in ("idle", "uneven", "even") for n in range(4)]
+    statuses = [(NOW, group, {"warning": 4}, 40) for group in ("uneven", "even")]
+    return {
+        "members": few_rows(GROUP_MEMBERS, names, *members),
+        "groups": few_rows(GROUP_STATUS, "snapshot_id group_id statuses consumer_lag", *statuses),
+        "lag": few_rows(LAG, "snapshot_id group_id topic partition member_id consumer_lag", *lags),
+        "changes": few_rows(GROUP_CHANGES, "snapshot_id group_id change"),
+        "watermarks": few_rows(WATERMARKS, "snapshot_id topic partition", *((NOW, "four", n) for n in range(4))),
+    }
+
+
 CASES: dict[
     str, tuple[Parts, Mapping[str, StructType], Callable[[Parts], Rows], set[tuple[str, str | None, float]]]
 ] = {
@@ -62,6 +102,18 @@ CASES: dict[
         REPLICA_PARTS,
         lambda parts: find_under_replicated(parts, {NOW: THEN}, {NOW: THEN}, 3),
         {("under_replicated", None, 5.0)},
+    ),
+    "restless": (
+        restless_groups(),
+        RESTLESS_PARTS,
+        lambda parts: find_restless_groups(parts, [NOW], 3),
+        {("flapping_member", None, 7.0)},
+    ),
+    "assignments": (
+        assignments(),
+        {**ASSIGNMENT_PARTS, "watermarks": WATERMARKS.some(("cluster", "snapshot_id", "topic"))},
+        lambda parts: find_assignment_problems(parts, 3),
+        {("idle_member", "four", 1.0), ("uneven_assignment", "four", 4.0)},
     ),
     "clocks": (
         wrong_clocks(),

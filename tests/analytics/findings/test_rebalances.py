@@ -1,11 +1,12 @@
 """Which groups of `tests/helpers/restless.py` have problems, when, and in which words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.rebalances import restless_groups
+from pipeline.analytics.findings.rebalances import find_restless_groups
+from pipeline.common.rows import Rows
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS
 from tests.helpers.group_model import Member
 from tests.helpers.restless import (
@@ -22,18 +23,18 @@ from tests.helpers.restless import (
     member,
     steady,
 )
-from tests.helpers.rows import frame
-from tests.helpers.worded import worded
+from tests.helpers.rows import few_rows
+from tests.helpers.worded import worded_rows
 
 
 @pytest.fixture(scope="module")
-def each_minute(spark: SparkSession) -> Found:
-    return found(spark, 1, GROUPS)
+def each_minute() -> Found:
+    return found(1, GROUPS)
 
 
 @pytest.fixture(scope="module")
-def each_quarter(spark: SparkSession) -> Found:
-    return found(spark, 15, GROUPS)
+def each_quarter() -> Found:
+    return found(15, GROUPS)
 
 
 def kinds(rows: Found, group: str) -> dict[int, str]:
@@ -90,7 +91,7 @@ def test_a_deployment_does_not_make_an_earlier_problem_a_new_one(each_minute: Fo
     assert kinds(each_minute, "a deployment afterwards") == kinds(each_quarter, "a deployment afterwards") == expected
 
 
-def test_members_that_begin_together_are_a_storm_from_the_beginning(spark: SparkSession) -> None:
+def test_members_that_begin_together_are_a_storm_from_the_beginning() -> None:
     """Three of four members restart every six minutes, one after the other: as in a real storm."""
 
     def members(minute: int) -> Iterator[Member]:
@@ -99,7 +100,7 @@ def test_members_that_begin_together_are_a_storm_from_the_beginning(spark: Spark
         for n in range(3):
             yield member(f"bad-{n}", (passed + 2 * n) // 6, "/10.0.0.9")
 
-    rows = found(spark, 1, {"g": members}, range(140, MINUTES))
+    rows = found(1, {"g": members}, range(140, MINUTES))
     assert {*kinds(rows, "g").values()} == {"rebalance_storm"}
     first, last = min(rows["g"]), max(rows["g"])
     assert (first, last) == (140 + 24 - 4, 239)
@@ -153,6 +154,11 @@ def test_the_words_of_a_storm_name_the_worst_member(each_minute: Found) -> None:
     )
 
 
+def problems_of(changes: Rows, members: Rows, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """The problems with their words, in snapshots `ids`."""
+    return worded_rows(find_restless_groups({"changes": changes, "members": members}, ids).collected_table())
+
+
 EPOCHS = [
     # Members, by how much the epoch rises in each quarter of an hour of the last hour, and whether it is a storm: if it
     # rises by two for each member and for the one that came and went, six times or more.
@@ -163,30 +169,28 @@ EPOCHS = [
 
 
 @pytest.mark.parametrize(("members", "step", "is_storm"), EPOCHS)
-def test_an_epoch_that_rises_shows_rebalances_between_snapshots(
-    spark: SparkSession, members: int, step: int, is_storm: bool
-) -> None:
+def test_an_epoch_that_rises_shows_rebalances_between_snapshots(members: int, step: int, is_storm: bool) -> None:
     minutes = (195, 210, 225, 240)
     ids = [T0 + m * MINUTE_MS for m in minutes]
     rows = [(i, i - 15 * MINUTE_MS, "g", "epoch", str(n * step), str((n + 1) * step)) for n, i in enumerate(ids)]
     rows += [(ids[0], T0, "g", "joined", None, "other"), (ids[1], ids[0], "g", "left", "other", None)]
-    changes = frame(spark, GROUP_CHANGES, "snapshot_id earlier_snapshot_id group_id change before after", *rows)
-    described = frame(
-        spark,
+    changes = few_rows(GROUP_CHANGES, "snapshot_id earlier_snapshot_id group_id change before after", *rows)
+    described = few_rows(
         GROUP_MEMBERS,
         "snapshot_id group_id group_type member_id",
         *((i, "g", "consumer", f"m{n}") for i in ids for n in range(members)),
     )
-    problems = {row.snapshot_id: row for row in worded(restless_groups(changes, described, ids)).collect()}
+    problems = {row["snapshot_id"]: row for row in problems_of(changes, described, ids)}
     assert [*problems] == ([ids[-1]] if is_storm else [])
     if is_storm:
-        assert problems[ids[-1]].summary == "The group rebalances again and again: its epoch rose by 48 within 2 hours."
-        assert "consumer.session.timeout.ms" in problems[ids[-1]].advice
-        assert "group.protocol" not in problems[ids[-1]].advice
-        assert (problems[ids[-1]].kind, problems[ids[-1]].magnitude) == ("rebalance_storm", 24.0)
+        row = problems[ids[-1]]
+        assert row["summary"] == "The group rebalances again and again: its epoch rose by 48 within 2 hours."
+        assert "consumer.session.timeout.ms" in row["advice"]
+        assert "group.protocol" not in row["advice"]
+        assert (row["kind"], row["magnitude"]) == ("rebalance_storm", 24.0)
 
 
-def test_a_group_whose_members_could_not_be_read_is_not_judged(spark: SparkSession) -> None:
+def test_a_group_whose_members_could_not_be_read_is_not_judged() -> None:
     ids = [T0 + m * MINUTE_MS for m in range(1, 9)]
     members = [member("bad", number) for number in range(9)]
     restarts = [
@@ -194,6 +198,6 @@ def test_a_group_whose_members_could_not_be_read_is_not_judged(spark: SparkSessi
         for n, i in enumerate(ids)
     ]
     columns = "snapshot_id earlier_snapshot_id group_id change before after client_id host"
-    changes = frame(spark, GROUP_CHANGES, columns, *restarts)
-    unread = frame(spark, GROUP_MEMBERS, "snapshot_id group_id error", (ids[-1], "g", "NOT_COORDINATOR"))
-    assert restless_groups(changes, unread, ids).collect() == []
+    changes = few_rows(GROUP_CHANGES, columns, *restarts)
+    unread = few_rows(GROUP_MEMBERS, "snapshot_id group_id error", (ids[-1], "g", "NOT_COORDINATOR"))
+    assert problems_of(changes, unread, ids) == []

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.helpers.group_model import Member
 from tests.helpers.restless import found, member
@@ -88,10 +87,10 @@ JUDGED = range(11, 32)
 
 
 @pytest.fixture(scope="module")
-def kinds(spark: SparkSession) -> dict[str, dict[int, str]]:
+def kinds() -> dict[str, dict[int, str]]:
     """The problems of each group, by the minute after BEGINS."""
     groups = {name: group for name, (group, _) in FAULTS.items()} | DEPLOYMENTS
-    rows = found(spark, 1, {name: group.members for name, group in groups.items()}, [BEGINS + m for m in JUDGED])
+    rows = found(1, {name: group.members for name, group in groups.items()}, [BEGINS + m for m in JUDGED])
     return {name: {minute - BEGINS: row["kind"] for minute, row in of_group.items()} for name, of_group in rows.items()}
 
 
