@@ -1,13 +1,14 @@
 """Queries on Arrow tables in this process, with DuckDB: how functions of one bucket join, compare and sum rows.
 
 The rules are those of Spark's ANSI mode: an overflow is an error, a sum of NULLs is NULL, `least` and `greatest` pass
-over NULL, and NULL equals nothing. A connection has one thread, because a Spark worker has one core.
+over NULL, and NULL equals nothing. A query has one thread, because a Spark worker has one core.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import local
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +24,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_of_thread = local()
+"""The database of each thread. To open one takes longer than most queries of few rows."""
 
 
 class ArrowQueries:
@@ -46,8 +49,10 @@ class ArrowQueries:
 
 @contextmanager
 def arrow_queries(tables: Mapping[str, pa.Table]) -> Iterator[ArrowQueries]:
-    """Queries on these tables, until the end of the `with` statement."""
-    with duckdb.connect(":memory:", config=_SETTINGS) as connection:
+    """Queries on these tables, until the end of the `with` statement. Others in the same thread do not see them."""
+    if not hasattr(_of_thread, "database"):
+        _of_thread.database = duckdb.connect(":memory:", config=_SETTINGS)
+    with _of_thread.database.cursor() as connection:
         queries = ArrowQueries(connection)
         queries.add(**tables)
         yield queries
