@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from benchmarks.lag import whole
 from benchmarks.timing import computed, timed
 from pipeline.analytics.clients.clients import reader_positions
-from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.lag.lag import LAG_PARTS
 from pipeline.common.epoch import utc_date
+from pipeline.common.rows import Rows
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots
 from pipeline.tables import CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LAG, WATERMARKS, Table
@@ -93,10 +94,12 @@ def joined(spark: SparkSession, folder: Path) -> Callable[[], DataFrame]:
     }
     for table, rows in frames.items():
         whole(table, rows).write.mode("overwrite").parquet(f"{folder}/{table.name}")
-    positions, watermarks, commits, members = (spark.read.parquet(f"{folder}/{table.name}") for table in frames)
-    nothing = spark.createDataFrame([], LAG.schema)
-    # As in a job: the rows from which the steps of `reader_positions` begin are computed once.
-    return lambda: reader_positions(observed(positions).localCheckpoint(), watermarks, commits, members, nothing, {})
+    names = ("positions", "watermarks", "commits", "members")
+    parts = {
+        name: Rows(spark.read.parquet(f"{folder}/{table.name}")) for name, table in zip(names, frames, strict=True)
+    }
+    parts["before"] = Rows(spark.createDataFrame([], LAG.schema))
+    return lambda: reader_positions(parts, [SNAPSHOT_ID], {}).frame(spark, LAG_PARTS["reported"])
 
 
 _WHERE = of_snapshots("bench", [SNAPSHOT_ID])

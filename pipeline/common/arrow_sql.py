@@ -84,13 +84,23 @@ def struct_sql(fields: Mapping[str, str]) -> str:
     return f"{{{pairs}}}"
 
 
+def list_sql(value: str) -> str:
+    """The distinct known values of an expression in a group, in order; an empty list if none is known."""
+    return f"coalesce(list(DISTINCT {value} ORDER BY {value}) FILTER ({value} IS NOT NULL), [])"
+
+
+def row_numbers(rows: pa.Table) -> pa.Array:
+    """The numbers of the rows, by which the rows of a query are put in the same order."""
+    return pa.array(range(len(rows)), pa.int64())
+
+
 def numbered(rows: pa.Table, name: str) -> pa.Table:
     """The rows with their numbers in place of a column of large values: a query of few columns is all in memory.
 
     `with_values` puts the values back into the rows of the query.
     """
     place = rows.column_names.index(name)
-    return rows.set_column(place, name, pa.array(range(len(rows)), pa.int64()))
+    return rows.set_column(place, name, row_numbers(rows))
 
 
 def with_values(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.analytics.clients.clients import reader_positions
-from pipeline.analytics.clients.instances import observed
+from pipeline.analytics.clients.clients import POSITION_PARTS, reader_positions
 from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.forecasts.forecasts import FORECAST_PARTS
 from pipeline.analytics.histograms.lag_histograms import COUNTED
@@ -152,14 +151,17 @@ def _moved_topics(batch: Batch) -> DataFrame:
 
 def _reported(batch: Batch) -> Rows:
     """What clients report about readers."""
-    lake, before = batch.lake, batch.backlog.up_to_complete[:1]
-    positions = batch.positions.frame(lake.spark, CLIENT_POSITIONS.schema)
-    watermarks, commits, members = (batch.frame(table) for table in (WATERMARKS, COMMITTED_OFFSETS, GROUP_MEMBERS))
-    just_before = batch.rows(LAG, before).frame(lake.spark, LAG.schema)
-    observations = observed(positions, [*before, *batch.snapshot_ids])
-    clients = batch.settings.clients
-    of_readers = reader_positions(observations, watermarks, commits, members, just_before, clients, lake.computed_frame)
-    return lake.computed(of_readers)
+    before = batch.backlog.up_to_complete[:1]
+    parts = {
+        "positions": batch.positions,
+        "watermarks": batch.watermarks,
+        "commits": batch.commits,
+        "members": batch.members,
+        "before": batch.rows(LAG, before, *POSITION_PARTS["before"].names),
+    }
+    ids = [*before, *batch.snapshot_ids]
+    # It is used several times if there are log files.
+    return batch.lake.computed(reader_positions(parts, ids, batch.settings.clients, batch.backlog.buckets))
 
 
 def _any_moved(batch: Batch) -> DataFrame:

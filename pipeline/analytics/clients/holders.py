@@ -6,48 +6,38 @@ line. Such a report may be newer than that of the new holder, by a millisecond, 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from pipeline.analytics.keys import GROUP_AT, READER_AT
+from pipeline.common.arrow_sql import names_sql
 
-_CLIENT_OF_GROUP_AT = [*GROUP_AT, "client_id"]
+IS_BELIEVED = "(NOT is_held OR is_holder OR NOT is_member)"
+"""Whether a report may be about the reader of a partition, if is_held says whether any member has the partition.
+
+A client.id that no member has is believed: it may be another name of the holder. If no member has the partition, as in
+a group whose clients assign partitions themselves, all reports are believed.
+"""
+_OF_GROUP, _OF_READER = (names_sql((*key, "client_id")) for key in (GROUP_AT, READER_AT))
 
 
-def of_holders(rows: DataFrame, group_members: DataFrame) -> DataFrame:
-    """`rows` without what members report about partitions of other members; adds is_holder.
+def with_holders_sql(rows: str) -> str:
+    """The query for `rows` with is_holder and is_member: whether the client has the partition, or is in the group.
 
-    `rows` have READER_AT, client_id, and `host`, the address that the client connects from, NULL if it is not known. A
-    client.id that no member has is kept: it may be another name of the holder. If no member has the partition, as in a
-    group whose clients assign partitions themselves, all reports are kept.
+    `rows` have READER_AT, client_id, and `host`, the address that the client connects from, NULL if it is not known. At
+    another address than the group's members with this client.id, the client may be one of them: hosts have several.
+
+    The query reads `members`: all rows of `group_members` of these clients.
     """
-    members = group_members.where(F.col("client_id").isNotNull()).select(
-        *GROUP_AT, "topic", "partition", "client_id", F.regexp_replace("host", "^/", "").alias("member_host")
-    )
-    holders = (
-        members.where(F.col("topic").isNotNull())
-        .groupBy(*READER_AT)
-        .agg(F.collect_set(F.struct("client_id", "member_host")).alias("holders"))
-    )
-    hosts = members.groupBy(*_CLIENT_OF_GROUP_AT).agg(F.collect_set("member_host").alias("member_hosts"))
-    return (
-        rows.join(holders.hint("shuffle_hash"), READER_AT, how="left")
-        .join(F.broadcast(hosts), _CLIENT_OF_GROUP_AT, how="left")
-        .withColumn("is_holder", F.coalesce(_is_holder(), F.lit(False)))
-        .where(F.col("holders").isNull() | F.col("is_holder") | ~_is_member())
-        .drop("holders", "member_hosts")
-    )
-
-
-def _is_holder() -> Column:
-    def is_this(holder: Column) -> Column:
-        is_there = F.coalesce(holder["member_host"] == F.col("host"), F.lit(True))
-        return (holder["client_id"] == F.col("client_id")) & is_there
-
-    return F.exists("holders", is_this)
-
-
-def _is_member() -> Column:
-    """Whether the client is a member of the group. At another address, it may be the holder: hosts have several."""
-    is_there = F.col("host").isNull() | (F.size("member_hosts") == 0) | F.array_contains("member_hosts", F.col("host"))
-    return F.col("member_hosts").isNotNull() & is_there
+    return f"""
+        WITH addresses AS (SELECT *, regexp_replace(host, '^/', '') AS address FROM members),
+        holding AS (
+            SELECT {_OF_READER}, bool_or(address IS NULL) AS is_anywhere, list(address) AS holders
+            FROM addresses WHERE topic IS NOT NULL GROUP BY {_OF_READER}
+        ),
+        in_group AS (SELECT {_OF_GROUP}, bool_and(address IS NULL) AS is_unknown FROM addresses GROUP BY {_OF_GROUP}),
+        there AS (SELECT DISTINCT {_OF_GROUP}, address AS host, true AS is_there FROM addresses)
+        SELECT {rows}.*,
+            coalesce(is_anywhere OR (is_anywhere IS NOT NULL AND host IS NULL) OR list_contains(holders, host), false)
+                AS is_holder,
+            is_unknown IS NOT NULL AND (is_unknown OR host IS NULL OR coalesce(is_there, false)) AS is_member
+        FROM {rows} LEFT JOIN holding USING ({_OF_READER}) LEFT JOIN in_group USING ({_OF_GROUP})
+        LEFT JOIN there USING ({_OF_GROUP}, host)
+    """

@@ -8,34 +8,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.clients.known_names import written_topic
+from pipeline.analytics.clients.known_names import written_topic_sql
 from pipeline.analytics.keys import CLIENT_AT, GROUP_AT
+from pipeline.common.arrow_sql import arrow_queries, names_sql, row_numbers
+from pipeline.tables import CLIENT_POSITIONS
+from pipeline.tables.columns import LONG, STRING
 
 HERE = "."
 """The instance of a recording of one client, whose files are in the recording's own folder."""
-_AGENT = [*CLIENT_AT, "agent"]
+OBSERVED = StructType(
+    [
+        *CLIENT_POSITIONS.schema,
+        *(StructField(name, STRING) for name in ("origin", "agent", "instance")),
+        StructField("nth", LONG),
+    ]
+)
+"""The columns of `observed` rows."""
 _URL = "^https?://"
 _HOST = r"^https?://(\[[^\]]*\]|[^/:]*)"
 # A recording has a folder for each process; in it, a folder for each agent; and in that, a file for each round.
 _ROUND = r"(^|/)(jolokia|prom)/[^/]*[0-9]{13}[^/]*$"
 _EPOCH_MS = "[0-9]{13}"
 _ROLLED_OVER = r"(\.[0-9]{1,3})?(\.gz)?$"
+_CHANGING = (_ROUND, _EPOCH_MS, _ROLLED_OVER)
+"""The parts of a file's name that differ between successive rounds, or between the files of one rolling log."""
 
 
 def origin() -> Column:
     """The `endpoint`, with one name for all files of a series: those of successive rounds, or of one rolling log."""
     endpoint = F.col("endpoint")
     file = endpoint
-    for changing in (_ROUND, _EPOCH_MS, _ROLLED_OVER):
+    for changing in _CHANGING:
         file = F.regexp_replace(file, changing, "")
     named = F.coalesce(F.nullif(file, F.lit("")), F.lit(HERE))
     return F.when(endpoint.rlike(_URL), endpoint).otherwise(named)
 
 
-def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFrame:
+def _origin_sql() -> str:
+    """The same as SQL text for DuckDB."""
+    file = "endpoint"
+    for changing in _CHANGING:
+        file = f"regexp_replace({file}, '{changing}', '', 'g')"
+    named = f"coalesce(nullif({file}, ''), '{HERE}')"
+    return f"CASE WHEN regexp_matches(endpoint, '{_URL}') THEN endpoint ELSE {named} END"
+
+
+def observed(positions: pa.Table, snapshot_ids: Sequence[int] = ()) -> pa.Table:
     """The rows of `client_positions` that report something about a client, with four more columns.
 
     origin: see the function. agent: what reports the client; in a request log, the client's address. instance: the
@@ -44,82 +68,99 @@ def observed(positions: DataFrame, snapshot_ids: Sequence[int] = ()) -> DataFram
 
     Only one process of a group reads a partition. So agents on one host that report the same partition report the same
     process. An address in a request log belongs to the agent that reports the same partitions, if there is only one.
+
+    All rows of a client.id must be there.
     """
-    is_observed = F.col("error").isNull() & F.col("client_id").isNotNull()
-    is_address, agent = F.col("host").isNotNull(), F.col("agent")
-    # A request log has a topic's own name, and the metrics of the same client may have `_` for each `.` in it.
-    partition = [*map(F.col, CLIENT_AT), written_topic("topic"), F.col("partition")]
-    of_partition = Window.partitionBy(*partition)
-    address = F.when(is_address, agent)
-    # Windows, because these rows are used often, and a join of the rows with their aggregates would double each plan.
-    is_only = F.min(address).over(of_partition) == F.max(address).over(of_partition)
-    reporter = (
-        F.when(F.col("partition").isNull(), F.lit(None))
-        .when(~is_address, F.min(agent).over(Window.partitionBy(*partition, F.col("site"))))
-        .when(is_only, F.min(F.when(~is_address, agent)).over(of_partition))
+    rows = positions.filter(pc.and_(positions["error"].is_null(), positions["client_id"].is_valid()))
+    needed = rows.select([*CLIENT_AT, "topic", "partition", "host", "endpoint"])
+    with arrow_queries({"reports": needed.append_column("number", row_numbers(rows))}) as queries:
+        named = queries.rows(_NAMED)
+    for name in ("origin", "agent", "instance"):
+        rows = rows.append_column(name, named[name])
+    return rows.append_column("nth", _nth(rows["snapshot_id"], snapshot_ids))
+
+
+def _nth(ids: pa.ChunkedArray, snapshot_ids: Sequence[int]) -> pa.ChunkedArray:
+    places = pc.index_in(ids, value_set=pa.array(snapshot_ids, pa.int64()))
+    return pc.add(places.cast(pa.int64()), 1)
+
+
+_PARTITION = f'{names_sql(CLIENT_AT)}, written, "partition"'
+_NAMED = f"""
+    WITH agents AS (
+        -- A request log has a topic's own name, and the metrics of the same client may have `_` for each `.` in it.
+        SELECT number, {names_sql(CLIENT_AT)}, {written_topic_sql("topic")} AS written, "partition",
+            host IS NOT NULL AS is_address, {_origin_sql()} AS origin, coalesce(host, origin) AS agent
+        FROM reports
+    ),
+    sited AS (
+        -- The host of an agent that has a URL, else the file.
+        SELECT *, coalesce(nullif(regexp_extract(agent, '{_HOST}', 1), ''), agent) AS site,
+            CASE WHEN is_address THEN agent END AS address, CASE WHEN NOT is_address THEN agent END AS named_agent
+        FROM agents
+    ),
+    reporters AS (
+        SELECT *, CASE
+            WHEN "partition" IS NULL THEN NULL
+            WHEN NOT is_address THEN min(agent) OVER of_site
+            WHEN min(address) OVER of_partition = max(address) OVER of_partition THEN min(named_agent) OVER of_partition
+            END AS reporter
+        FROM sited
+        WINDOW of_partition AS (PARTITION BY {_PARTITION}), of_site AS (PARTITION BY {_PARTITION}, is_address, site)
+    ),
+    clear AS (
+        SELECT *, min(reporter) OVER of_agent AS first_reporter,
+            NOT bool_and(is_address) OVER of_agent OR first_reporter = max(reporter) OVER of_agent AS is_clear
+        FROM reporters WINDOW of_agent AS (PARTITION BY {names_sql(CLIENT_AT)}, agent)
     )
-    of_agent = Window.partitionBy(*_AGENT)
-    first = F.min("reporter").over(of_agent)
-    is_clear = F.min(is_address).over(of_agent).eqNullSafe(F.lit(False)) | (first == F.max("reporter").over(of_agent))
-    return (
-        positions.where(is_observed)
-        .withColumn("origin", origin())
-        .withColumn("agent", F.coalesce("host", "origin"))
-        .withColumn("site", F.struct(is_address, _site(agent)))
-        .withColumn("reporter", reporter)
-        .withColumn("instance", F.coalesce(F.when(is_clear, first), agent))
-        .withColumn("nth", _nth(snapshot_ids))
-        .drop("site", "reporter")
-    )
+    SELECT origin, agent, coalesce(CASE WHEN is_clear THEN first_reporter END, agent) AS instance
+    FROM clear ORDER BY number
+"""
 
 
-def _nth(snapshot_ids: Sequence[int]) -> Column:
-    if not snapshot_ids:
-        return F.lit(None).cast("bigint")
-    return F.array_position(F.array(*map(F.lit, snapshot_ids)), F.col("snapshot_id"))
-
-
-def _site(agent: Column) -> Column:
-    """The host of an agent that has a URL, else the file."""
-    return F.coalesce(F.nullif(F.regexp_extract(agent, _HOST, 1), F.lit("")), agent)
-
-
-def with_instance(lag: DataFrame, reported: DataFrame) -> DataFrame:
+def with_instance(lag: pa.Table, reported: pa.Table) -> pa.Table:
     """Rows of `lag`, with an `instance` also for partitions that no agent reports.
 
     If only one instance has the member's client.id, and only one member of the group, it is that instance, as long as
     the instance reports this group, or no other group has the client.id. Otherwise it is the instance that reports the
     member's other partitions, or NULL if that is not exactly one. `reported` are `observed` rows of the same snapshots.
+
+    All rows of a client.id must be there.
     """
-    only = reported.groupBy(*CLIENT_AT).agg(
-        _only("instance").alias("only_instance"), _only("group_id").alias("only_group")
-    )
-    is_only_group = _is_one("group_id", Window.partitionBy(*CLIENT_AT))
-    is_its_group = F.coalesce(F.col("only_group") == F.col("group_id"), is_only_group)
-    is_alone = is_its_group & _is_one("member_id", Window.partitionBy(*CLIENT_AT, "group_id"))
-    of_member = Window.partitionBy(*GROUP_AT, "member_id")
-    members = F.when(
-        F.min("instance").over(of_member) == F.max("instance").over(of_member), F.min("instance").over(of_member)
-    )
-    return (
-        lag.join(F.broadcast(only), CLIENT_AT, how="left")
-        .withColumn(
-            "instance",
-            F.coalesce(
-                F.col("instance"),
-                F.when(is_alone, F.col("only_instance")),
-                F.when(F.col("member_id").isNotNull(), members),
-            ),
-        )
-        .drop("only_instance", "only_group")
-    )
+    with arrow_queries({"lag": lag, "reported": reported}) as queries:
+        return queries.rows(_WITH_INSTANCE).select(lag.column_names).cast(lag.schema)
 
 
-def _is_one(name: str, window: WindowSpec) -> Column:
-    """Whether all rows of a window that have a value have the same one; true if none has a value."""
-    return F.min(name).over(window).eqNullSafe(F.max(name).over(window))
-
-
-def _only(name: str) -> Column:
+def _only_sql(name: str) -> str:
     """The value of a column if all rows that have a value have the same one, else NULL."""
-    return F.when(F.min(name) == F.max(name), F.min(name))
+    return f"CASE WHEN min({name}) = max({name}) THEN min({name}) END"
+
+
+def _is_one_sql(name: str, window: str) -> str:
+    """Whether all rows of a window that have a value have the same one; true if none has a value."""
+    return f"min({name}) OVER {window} IS NOT DISTINCT FROM max({name}) OVER {window}"
+
+
+_WITH_INSTANCE = f"""
+    WITH of_client_id AS (
+        SELECT {names_sql(CLIENT_AT)}, {_only_sql("instance")} AS only_instance, {_only_sql("group_id")} AS only_group
+        FROM reported GROUP BY {names_sql(CLIENT_AT)}
+    ),
+    known AS (
+        SELECT lag.*, only_instance,
+            coalesce(only_group = group_id, {_is_one_sql("group_id", "of_client")})
+                AND {_is_one_sql("member_id", "of_group")} AS is_alone,
+            CASE WHEN min(instance) OVER of_member = max(instance) OVER of_member
+                THEN min(instance) OVER of_member END AS members_instance
+        FROM lag LEFT JOIN of_client_id USING ({names_sql(CLIENT_AT)})
+        WINDOW of_client AS (PARTITION BY {names_sql(CLIENT_AT)}),
+            of_group AS (PARTITION BY {names_sql(CLIENT_AT)}, group_id),
+            of_member AS (PARTITION BY {names_sql(GROUP_AT)}, member_id)
+    )
+    SELECT * REPLACE (coalesce(
+        instance,
+        CASE WHEN is_alone THEN only_instance END,
+        CASE WHEN member_id IS NOT NULL THEN members_instance END
+    ) AS instance)
+    FROM known
+"""

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from pipeline.analytics.clients.clients import totals
-from pipeline.analytics.clients.settings import with_settings
-from pipeline.analytics.keys import MEMBER_AT, MEMBER_PARTITION, PROCESS, PROCESS_AT, TOPIC_PARTITION
+from pipeline.analytics.clients.counters import ASKING_SQL
+from pipeline.analytics.clients.settings import settings_table, with_settings_sql
+from pipeline.analytics.keys import MEMBER_AT, MEMBER_PARTITION, PROCESS_AT, TOPIC_PARTITION
 from pipeline.analytics.lag.ladder import counted_lag
-from pipeline.analytics.series import change, holds_twice, read_ms, run_number
+from pipeline.analytics.series import change_sql, holds_twice_sql, read_ms_sql
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql
 from pipeline.config.consumers import ConsumerSettings
 
 FETCH_MAX_WAIT_MS = 500
@@ -33,23 +33,15 @@ prove nothing: in one the client may return records that it had buffered, and in
 requested, both from the time before the partition had records."""
 
 
-def asking(reported: DataFrame) -> DataFrame:
-    """The fetch requests per second of each process since the previous snapshot: PROCESS_AT, asked_per_s.
-
-    It is NULL at the first snapshot, and 0 if the counter has become smaller, because the process was restarted in
-    between. The time is that between the two reports of the counter. `reported` are `observed` rows.
-    """
-    series = Window.partitionBy(*PROCESS).orderBy("snapshot_id")
-    passed_ms = change(F.col("read_ms"), series)
-    seconds = F.when(passed_ms > 0, passed_ms) / 1000
-    asked = F.greatest(change(F.col("requests"), series), F.lit(0))
-    counted = totals(reported).where(F.col("requests").isNotNull())
-    return counted.select(*PROCESS_AT, (asked / seconds).alias("asked_per_s"))
+def asking(reported: pa.Table) -> pa.Table:
+    """PROCESS_AT and asked_per_s of ASKING_SQL. `reported` are `observed` rows of successive snapshots."""
+    with arrow_queries({"reported": reported}) as queries:
+        return queries.rows(f"SELECT {names_sql(PROCESS_AT)}, asked_per_s FROM ({ASKING_SQL})")
 
 
 def poll_states(
-    lag: DataFrame, reported: DataFrame, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
-) -> DataFrame:
+    lag: pa.Table, reported: pa.Table, settings: Mapping[str, ConsumerSettings] = MappingProxyType({})
+) -> pa.Table:
     """The progress of each process in each partition whose consumed offset is known, at each snapshot but the first.
 
     The columns are MEMBER_PARTITION, snapshot_id, host (the member's address), and:
@@ -63,133 +55,100 @@ def poll_states(
       requests, or got nothing while its process got records of other partitions, or has waited for TURNS intervals in
       each of which all others moved.
 
-    `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots. `settings` of the consumers
-    have how long a fetch may wait, FETCH_MAX_WAIT_MS by default.
+    `lag` (`with_instance`) and `reported` (`observed`) are rows of successive snapshots; all rows of a process must be
+    there. `settings` of the consumers have how long a fetch may wait, FETCH_MAX_WAIT_MS by default.
     """
-    readers = lag.where(F.col("consumed_offset").isNotNull())
-    rows = with_settings(readers, settings, "client_id", "group_id").withColumn("wait_ms", _wait_ms())
-    rows = _with_progress(_with_reports(rows, reported))
-    rows = _with_passed_over(_with_slow(_with_left_out(_with_behind(rows))))
-    return (
-        rows.withColumn("is_paused", _is_paused())
-        .where(F.col("moved").isNotNull())
-        .select(
-            *MEMBER_PARTITION, "host", "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused"
-        )
-    )
+    tables = {"lag": lag, "reported": reported, "settings": settings_table(settings)}
+    with arrow_queries(tables) as queries:
+        return queries.rows(_STATES)
 
 
-def _wait_ms() -> Column:
-    """How long a broker may hold a fetch; librdkafka has another name for this setting."""
-    settings = F.col("settings")
-    return F.coalesce(settings["fetch_max_wait_ms"], settings["fetch_wait_max_ms"], F.lit(FETCH_MAX_WAIT_MS))
-
-
-def _with_reports(rows: DataFrame, reported: DataFrame) -> DataFrame:
-    """Adds what the process reports: asked_per_s (`asking`) and reported_paused."""
-    return rows.join(F.broadcast(asking(reported)), PROCESS_AT, how="left").join(
-        F.broadcast(_reported_paused(reported)), [*PROCESS_AT, *TOPIC_PARTITION], how="left"
-    )
-
-
-def _reported_paused(reported: DataFrame) -> DataFrame:
-    """Whether a client itself reports a partition as paused: PROCESS_AT, topic, partition, reported_paused."""
-    rows = reported.where(F.col("is_paused").isNotNull() & F.col("partition").isNotNull())
-    return rows.groupBy(*PROCESS_AT, *TOPIC_PARTITION).agg(F.max_by("is_paused", "as_of").alias("reported_paused"))
-
-
-def _with_progress(rows: DataFrame) -> DataFrame:
-    """Adds end, unread, is_waiting, and the changes since the previous snapshot.
-
-    The changes are moved, fetched, grown (in records) and interval_ms; each is NULL at the first snapshot.
-    """
-    # Some clients cannot read beyond an open transaction, so records after it are not counted as unread.
-    return (
-        rows.withColumn("end", F.coalesce("last_stable_offset", "high_watermark"))
-        .withColumns(
-            {
-                "unread": F.col("end") - F.col("consumed_offset"),
-                "moved": change(F.col("consumed_offset"), _series()),
-                "fetched": change(F.col("fetched_offset"), _series()),
-                "grown": change(F.col("end"), _series()),
-                "interval_ms": change(read_ms(), _series()),
-            }
-        )
-        .withColumn("is_waiting", (F.col("moved") == 0) & (F.col("grown") > 0) & (F.col("unread") > 0))
-    )
-
-
-def _with_behind(rows: DataFrame) -> DataFrame:
-    """Adds is_behind: the process hardly sends requests, falls behind, and has more unread than was just written."""
-    # What was written since the previous snapshot, plus what is written while a fetch waits.
-    interval_ms = F.when(F.col("interval_ms") > 0, F.col("interval_ms"))
-    allowed = F.col("grown") * (1 + F.col("wait_ms") / interval_ms)
-    unread = F.when(F.col("grown").isNotNull(), F.expr(counted_lag("unread")))
-    falls_behind = F.try_sum("moved").over(_of_process()) < F.try_sum("grown").over(_of_process())
-    has_too_much = F.try_sum(unread).over(_of_process()) > F.sum(allowed).over(_of_process())
-    hardly_asks = F.coalesce(~_is_asking(), F.lit(False))
-    return rows.withColumn("is_behind", hardly_asks & (falls_behind & has_too_much))
-
-
-def _with_left_out(rows: DataFrame) -> DataFrame:
-    """Adds left_out: the number of intervals, since the partition began to wait, in which only others got records."""
+_PARTITION_AT = names_sql([*PROCESS_AT, *TOPIC_PARTITION])
+_SERIES, _OF_PROCESS = "series", "of_process"
+_WINDOWS = f"""
+    WINDOW {_SERIES} AS (PARTITION BY {names_sql(MEMBER_PARTITION)} ORDER BY snapshot_id),
+        {_OF_PROCESS} AS (PARTITION BY {names_sql(MEMBER_AT)})
+"""
+"""A partition of a process, from snapshot to snapshot; and all partitions of a process at one snapshot."""
+_PAUSED = f"""
+    SELECT {_PARTITION_AT},
+        arg_max(is_paused, {{'as_of': as_of, 'is_paused': is_paused}}) FILTER (as_of IS NOT NULL) AS reported_paused
+    FROM reported WHERE is_paused IS NOT NULL AND "partition" IS NOT NULL GROUP BY {_PARTITION_AT}
+"""
+"""Whether a client itself reports a partition as paused: PROCESS_AT, topic, partition, reported_paused."""
+_READERS = f"""
+    SELECT configured.*, asked_per_s, reported_paused,
+        -- librdkafka has another name for this setting.
+        coalesce(settings.fetch_max_wait_ms, settings.fetch_wait_max_ms, {FETCH_MAX_WAIT_MS}) AS wait_ms,
+        -- Some clients cannot read beyond an open transaction, so records after it are not counted as unread.
+        coalesce(last_stable_offset, high_watermark) AS log_end, log_end - consumed_offset AS unread,
+        {read_ms_sql()} AS read_ms,
+        -- Even if a fetch may wait only for a short time, a client sends no more than a few requests per second.
+        asked_per_s >= {ASKING_SHARE * 1000} / greatest(wait_ms, {FETCH_MAX_WAIT_MS}) AS is_asking
+    FROM ({with_settings_sql("known", "client_id", "group_id")}) AS configured
+    LEFT JOIN asking USING ({names_sql(PROCESS_AT)}) LEFT JOIN paused USING ({_PARTITION_AT})
+"""
+"""The readers whose consumed offset is known, with what their process reports."""
+_PROGRESS = {
+    "moved": change_sql("consumed_offset", _SERIES),
+    "fetched": change_sql("fetched_offset", _SERIES),
+    "grown": change_sql("log_end", _SERIES),
+    "interval_ms": change_sql("read_ms", _SERIES),
+    "is_waiting": "moved = 0 AND grown > 0 AND unread > 0",
     # librdkafka discards what a paused partition had buffered, and fetches only from the others.
-    is_empty = (F.col("fetched_offset") == F.col("consumed_offset")) & (F.col("unread") > 0)
-    gets_others = F.max("fetched").over(_of_process()) > 0
-    is_left_out = F.col("is_waiting") & is_empty & F.lag(is_empty).over(_series()) & gets_others
-    run = Window.partitionBy(*MEMBER_PARTITION, "run").orderBy("snapshot_id")
+    "is_empty": "fetched_offset = consumed_offset AND unread > 0",
+    "was_empty": f"lag(fetched_offset = consumed_offset AND unread > 0) OVER {_SERIES}",
+    "unread_before_turns": f"lag(unread, {TURNS}) OVER {_SERIES}",
+}
+"""The changes since the previous snapshot, in records and ms; each is NULL at the first snapshot."""
+_INTERVAL_MS = "CASE WHEN interval_ms > 0 THEN interval_ms END"
+_UNREAD = f"CASE WHEN grown IS NOT NULL THEN {counted_lag('unread')} END"
+# What was written since the previous snapshot, plus what is written while a fetch waits.
+_ALLOWED = f"grown * (1 + wait_ms / ({_INTERVAL_MS}))"
+
+
+def _sum_of_process(value: str) -> str:
+    """The sum over the partitions of a process at a snapshot; NULL if no value is known, or if it exceeds a bigint."""
+    return f"TRY_CAST(sum({value}) OVER {_OF_PROCESS} AS bigint)"
+
+
+_JUDGED = {
+    "hardly_asks": "coalesce(NOT is_asking, false)",
+    "falls_behind": f"{_sum_of_process('moved')} < {_sum_of_process('grown')}",
+    "has_too_much": f"{_sum_of_process(_UNREAD)} > sum({_ALLOWED}) OVER {_OF_PROCESS}",
+    # The process hardly sends requests, falls behind, and has more unread than was just written.
+    "is_behind": "hardly_asks AND (falls_behind AND has_too_much)",
+    "is_left_out": f"coalesce(is_waiting AND is_empty AND was_empty AND max(fetched) OVER {_OF_PROCESS} > 0, false)",
     # Each row without a wait is a run of its own, together with the wait that follows it.
-    does_not_wait = F.coalesce(~F.col("is_waiting"), F.lit(True))
-    return rows.withColumn("run", run_number(does_not_wait, _series())).withColumn(
-        "left_out", F.sum(F.coalesce(is_left_out, F.lit(False)).cast("int")).over(run)
-    )
-
-
-def _with_slow(rows: DataFrame) -> DataFrame:
-    """Adds waits_while_asking, and is_slow: the process was behind for two intervals."""
-    waits = F.coalesce(F.col("is_waiting") & _is_asking(), F.lit(False))
-    return rows.withColumn("waits_while_asking", waits).withColumn("is_slow", holds_twice("is_behind", _series()))
-
-
-def _with_passed_over(rows: DataFrame) -> DataFrame:
-    """Adds is_passed_over: the partition has waited for TURNS intervals, and all others have moved in each of them.
-
-    The others are all partitions with unread records, except those that have waited for as long and so are passed over,
-    too. At least two of them must have moved, because the client may return the records of a single one repeatedly.
-    """
-    recent = _series().rowsBetween(1 - TURNS, 0)
-    has_waited = (F.count_if("is_waiting").over(recent) == TURNS) & (F.lag("unread", TURNS).over(_series()) > 0)
-    has_nothing = F.coalesce(F.col("unread") <= 0, F.lit(False))
-    moved_or_not_due = F.every(F.col("has_waited") | F.col("has_moved") | has_nothing).over(_of_process())
-    several_moved = F.count_if("has_moved").over(_of_process()) >= 2
-    return (
-        rows.withColumn("has_moved", F.count_if(F.col("moved") > 0).over(recent) == TURNS)
-        .withColumn("has_waited", F.coalesce(has_waited, F.lit(False)))
-        .withColumn("is_passed_over", F.col("has_waited") & moved_or_not_due & several_moved)
-    )
-
-
-def _is_paused() -> Column:
-    """Whether a partition is paused: the client says so, or else it waits while its process makes progress."""
-    return F.coalesce(
-        F.col("reported_paused") & (F.col("unread") > 0),
-        holds_twice("waits_while_asking", _series())
-        | (F.col("is_waiting") & (F.col("left_out") > 0))
-        | F.col("is_passed_over"),
-    )
-
-
-def _is_asking() -> Column:
-    # Even if a fetch may wait only for a short time, a client sends no more than a few requests per second.
-    least_per_s = ASKING_SHARE * 1000 / F.greatest(F.col("wait_ms"), F.lit(FETCH_MAX_WAIT_MS))
-    return F.col("asked_per_s") >= least_per_s
-
-
-def _series() -> WindowSpec:
-    """A partition of a process, from snapshot to snapshot."""
-    return Window.partitionBy(*MEMBER_PARTITION).orderBy("snapshot_id")
-
-
-def _of_process() -> WindowSpec:
-    """All partitions of a process at one snapshot."""
-    return Window.partitionBy(*MEMBER_AT)
+    "run": f"sum(CAST(coalesce(NOT is_waiting, true) AS int)) OVER {_SERIES}",
+    "waits_while_asking": "coalesce(is_waiting AND is_asking, false)",
+    "has_moved": f"count_if(moved > 0) OVER recent = {TURNS}",
+    "has_waited": f"coalesce(count_if(is_waiting) OVER recent = {TURNS} AND unread_before_turns > 0, false)",
+    "has_nothing": "coalesce(unread <= 0, false)",
+}
+_SHOWN = {
+    # The number of intervals, since the partition began to wait, in which only others got records.
+    "left_out": f"sum(CAST(is_left_out AS int)) OVER "
+    f"(PARTITION BY {names_sql(MEMBER_PARTITION)}, run ORDER BY snapshot_id)",
+    "is_slow": holds_twice_sql("is_behind", _SERIES),
+    # The partition has waited for TURNS intervals, and all others have moved in each of them. The others are all
+    # partitions with unread records, except those that have waited for as long and so are passed over, too. At least
+    # two of them must have moved, because the client may return the records of a single one repeatedly.
+    "is_passed_over": f"has_waited AND bool_and(has_waited OR has_moved OR has_nothing) OVER {_OF_PROCESS} "
+    f"AND count_if(has_moved) OVER {_OF_PROCESS} >= 2",
+    "is_paused": "coalesce(reported_paused AND unread > 0, "
+    f"{holds_twice_sql('waits_while_asking', _SERIES)} OR (is_waiting AND left_out > 0) OR is_passed_over)",
+}
+_RETURNED = (*MEMBER_PARTITION, "host", "snapshot_id", "unread", "moved", "grown", "is_waiting", "is_slow", "is_paused")
+_STATES = f"""
+    WITH asking AS ({ASKING_SQL}), paused AS ({_PAUSED}),
+    known AS (SELECT * FROM lag WHERE consumed_offset IS NOT NULL),
+    readers AS ({_READERS}),
+    progress AS (SELECT *, {columns_sql(_PROGRESS)} FROM readers {_WINDOWS}),
+    judged AS (
+        SELECT *, {columns_sql(_JUDGED)} FROM progress
+        {_WINDOWS}, recent AS (series ROWS BETWEEN {TURNS - 1} PRECEDING AND CURRENT ROW)
+    ),
+    shown AS (SELECT *, {columns_sql(_SHOWN)} FROM judged {_WINDOWS})
+    SELECT {names_sql(_RETURNED)} FROM shown WHERE moved IS NOT NULL
+"""

@@ -1,184 +1,132 @@
-"""The problems of clients at each snapshot, a row for each problem with the columns of `findings.problem`.
-
-Their words are in `findings.words.clients`.
-"""
+"""The problems of clients at each snapshot: rows of PROBLEMS. Their words are in `findings.words.clients`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from pipeline.analytics.clients.instances import HERE
-from pipeline.analytics.findings.problem import problem
+from pipeline.analytics.findings.problem import problem_rows
 from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
 from pipeline.analytics.lag.ladder import counted_lag
+from pipeline.common.arrow_sql import arrow_queries, columns_sql, list_sql, names_sql, struct_sql, sum_if_fits_sql
 
 LARGEST_HEAP_SHARE = 0.5
 """The part of its heap that a client may buffer before this counts as a problem."""
 
 
-def problems(divergence: DataFrame, fetchers: DataFrame, polls: DataFrame, lag: DataFrame) -> DataFrame:
+def problems(divergence: pa.Table, fetchers: pa.Table, polls: pa.Table, lag: pa.Table) -> pa.Table:
     """All problems in some snapshots, from rows of `client_divergence`, `fetcher_states`, `poll_states` and `lag`."""
-    clients = divergence.select(*MEMBER_AT, "max_lag", "sum_fetcher_lag", "sum_consumer_lag", "record_bytes")
-    found = (
-        _blocked_fetchers(fetchers.join(clients, PROCESS_AT, how="left"), lag),
-        _slow_clients(polls),
-        _paused_partitions(polls),
-        _gauges(divergence),
-        _buffers(divergence),
+    tables = {"divergence": divergence, "fetchers": fetchers, "polls": polls, "lag": lag}
+    with arrow_queries(tables) as queries:
+        return pa.concat_tables([problem_rows(queries.rows(text)) for text in _PROBLEMS])
+
+
+def _problems_sql(rows: str, columns: Mapping[str, str], facts: Sequence[str]) -> str:
+    """The query for a problem of each row, with these columns and facts."""
+    # So that the words name the process only if it says more.
+    said = {"client_id": "client_id", "instance": f"nullif(instance, '{HERE}')"} | {name: name for name in facts}
+    return f"SELECT {names_sql(MEMBER_AT)}, {columns_sql(columns)}, {struct_sql(said)} AS facts FROM ({rows})"
+
+
+_UNREAD = sum_if_fits_sql(counted_lag("unread"))
+_PARTITIONS = list_sql('"partition"')
+_HOSTS = "list(DISTINCT host ORDER BY host) FILTER (host IS NOT NULL)"
+"""The addresses of the members concerned; NULL if none is known."""
+
+_OF_PROCESS = ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag", "record_bytes")
+_BLOCKED = f"""
+    WITH clients AS (SELECT {names_sql(MEMBER_AT)}, max_lag, sum_fetcher_lag, record_bytes FROM divergence),
+    blocked AS (
+        SELECT {names_sql(MEMBER_AT)},
+            CASE WHEN NOT has_fetched AND max_lag > 0 THEN 'too_large_message' ELSE 'blocked_connector' END AS problem,
+            {list_sql("fetcher")} AS fetchers, {columns_sql({name: f"first({name})" for name in _OF_PROCESS})}
+        FROM fetchers LEFT JOIN clients USING ({names_sql(PROCESS_AT)})
+        WHERE state = 'blocked' GROUP BY {names_sql(MEMBER_AT)}, problem
+    ),
+    -- The first topic with a full queue.
+    named AS (SELECT *, CASE WHEN problem = 'blocked_connector' THEN culprits[1] END AS culprit FROM blocked),
+    partitions AS (
+        SELECT {names_sql(PROCESS_AT)}, topic AS culprit, {_PARTITIONS} AS partitions FROM lag GROUP BY ALL
     )
-    return reduce(DataFrame.unionByName, found)
-
-
-def _blocked_fetchers(fetchers: DataFrame, lag: DataFrame) -> DataFrame:
-    """Old consumers whose fetcher waits for a topic's thread, or whose buffer is too small for a message."""
-    partitions = lag.groupBy(*PROCESS_AT, F.col("topic").alias("culprit")).agg(
-        F.sort_array(F.collect_set("partition")).alias("partitions")
+    SELECT * FROM named LEFT JOIN partitions USING ({names_sql(PROCESS_AT)}, culprit)
+"""
+"""Old consumers whose fetcher waits for a topic's thread, or whose buffer is too small for a message."""
+_IS_CONNECTOR = "problem = 'blocked_connector'"
+_BLOCKED_PROBLEMS = _problems_sql(
+    _BLOCKED,
+    {
+        "kind": "problem",
+        "topic": "culprit",
+        "partitions": "partitions",
+        "severity": f"CASE WHEN len(victims) > 0 OR NOT {_IS_CONNECTOR} THEN 'critical' ELSE 'warning' END",
+        "magnitude": f"CASE WHEN {_IS_CONNECTOR} THEN sum_fetcher_lag ELSE max_lag END",
+    },
+    ("culprit", "culprits", "threads", "victims", "fetchers", "sum_fetcher_lag", "record_bytes", "max_lag"),
+)
+_SLOW = f"""
+    WITH of_topic AS (
+        SELECT {names_sql(MEMBER_AT)}, topic, bool_or(moved > 0) AS moves,
+            bool_and(is_waiting AND NOT is_paused) AS waits, {_PARTITIONS} AS partitions, {_UNREAD} AS unread
+        FROM polls WHERE is_slow GROUP BY {names_sql(MEMBER_AT)}, topic
+    ),
+    hosts AS (
+        SELECT {names_sql(MEMBER_AT)}, {_HOSTS} AS hosts FROM polls WHERE is_slow GROUP BY {names_sql(MEMBER_AT)}
+    ),
+    slow AS (
+        SELECT {names_sql(MEMBER_AT)}, {list_sql("CASE WHEN moves THEN topic END")} AS moving,
+            {list_sql("CASE WHEN waits THEN topic END")} AS waiting, {sum_if_fits_sql("unread")} AS unread,
+            -- The topic is the one that moves while all partitions of another wait.
+            CASE WHEN len(moving) = 1 AND len(waiting) > 0 THEN moving[1] END AS culprit
+        FROM of_topic GROUP BY {names_sql(MEMBER_AT)}
     )
-    is_blocked = F.col("kind") == "blocked_connector"
-    return _of_client(
-        _blocked(fetchers).join(partitions, [*PROCESS_AT, "culprit"], how="left"),
-        kind=F.col("kind"),
-        topic=F.col("culprit"),
-        partitions=F.col("partitions"),
-        severity=F.when((F.size("victims") > 0) | ~is_blocked, "critical").otherwise("warning"),
-        magnitude=F.when(is_blocked, F.col("sum_fetcher_lag")).otherwise(F.col("max_lag")),
-        facts=(
-            "culprit",
-            "culprits",
-            "threads",
-            "victims",
-            "fetchers",
-            "sum_fetcher_lag",
-            "record_bytes",
-            "max_lag",
-        ),
-    )
-
-
-def _blocked(fetchers: DataFrame) -> DataFrame:
-    """A row for each process with blocked fetchers: adds `kind`, and `culprit`, the first topic with a full queue."""
-    is_too_large = ~F.col("has_fetched") & (F.col("max_lag") > 0)
-    kind = F.when(is_too_large, "too_large_message").otherwise("blocked_connector")
-    of_process = ("culprits", "threads", "victims", "sum_fetcher_lag", "max_lag", "record_bytes")
-    has_culprit = (F.col("kind") == "blocked_connector") & (F.size("culprits") > 0)
-    return (
-        fetchers.where(F.col("state") == "blocked")
-        .groupBy(*MEMBER_AT, kind.alias("kind"))
-        .agg(
-            F.sort_array(F.collect_set("fetcher")).alias("fetchers"),
-            *(F.first(name).alias(name) for name in of_process),
-        )
-        .withColumn("culprit", F.when(has_culprit, F.col("culprits")[0]))
-    )
-
-
-def _slow_clients(polls: DataFrame) -> DataFrame:
-    """Poll loops that hardly send requests. The topic is the one that moves while all partitions of another wait."""
-    culprit = F.when((F.size("moving") == 1) & (F.size("waiting") > 0), F.col("moving")[0])
-    return _of_client(
-        _slow(polls).withColumn("culprit", culprit),
-        kind=F.lit("slow_consumer"),
-        topic=F.col("culprit"),
-        partitions=F.col("of_topic")[F.col("culprit")],
-        severity=F.lit("warning"),
-        magnitude=F.col("unread"),
-        facts=("culprit", "waiting", "unread", "hosts"),
-    )
-
-
-def _slow(polls: DataFrame) -> DataFrame:
-    """Processes with a slow poll loop: PROCESS_AT, group_id, moving and waiting topics, of_topic, unread, hosts.
-
-    of_topic has the partitions of each topic.
-    """
-    by_topic = (
-        polls.where("is_slow")
-        .groupBy(*MEMBER_AT, "topic")
-        .agg(
-            F.some(F.col("moved") > 0).alias("moves"),
-            F.every(F.col("is_waiting") & ~F.col("is_paused")).alias("waits"),
-            F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum(F.expr(counted_lag("unread"))).alias("unread"),
-            F.collect_set("host").alias("hosts"),
-        )
-    )
-    return by_topic.groupBy(*MEMBER_AT).agg(
-        F.sort_array(F.collect_set(F.when(F.col("moves"), F.col("topic")))).alias("moving"),
-        F.sort_array(F.collect_set(F.when(F.col("waits"), F.col("topic")))).alias("waiting"),
-        F.map_from_entries(F.collect_list(F.struct("topic", "partitions"))).alias("of_topic"),
-        F.try_sum("unread").alias("unread"),
-        _named(F.flatten(F.collect_list("hosts"))).alias("hosts"),
-    )
-
-
-def _paused_partitions(polls: DataFrame) -> DataFrame:
-    topics = (
-        polls.where("is_paused")
-        .groupBy(*MEMBER_AT, "topic")
-        .agg(
-            F.sort_array(F.collect_set("partition")).alias("partitions"),
-            F.try_sum(F.expr(counted_lag("unread"))).alias("unread"),
-            _named(F.collect_set("host")).alias("hosts"),
-        )
-    )
-    return _of_client(
-        topics,
-        kind=F.lit("paused_partition"),
-        topic=F.col("topic"),
-        partitions=F.col("partitions"),
-        severity=F.lit("warning"),
-        magnitude=F.col("unread"),
-        facts=("topic", "partitions", "unread", "hosts"),
-    )
-
-
-def _gauges(divergence: DataFrame) -> DataFrame:
-    """Gauges that cannot be trusted."""
-    return _of_client(
-        divergence.where(F.col("verdict").isin("blind", "stale")),
-        kind=F.lit("blind_gauge"),
-        severity=F.lit("warning"),
-        magnitude=F.col("hidden_lag"),
-        facts=(
-            "verdict",
-            "max_lag",
-            "max_fetcher_lag",
-            "max_consumer_lag",
-            "max_divergence",
-            "hidden_lag",
+    SELECT slow.*, hosts, partitions FROM slow JOIN hosts USING ({names_sql(MEMBER_AT)})
+    LEFT JOIN (SELECT {names_sql(MEMBER_AT)}, topic AS culprit, partitions FROM of_topic)
+        USING ({names_sql(MEMBER_AT)}, culprit)
+"""
+"""Poll loops that hardly send requests, with the topics that move and those that wait."""
+_PAUSED = f"""
+    SELECT {names_sql(MEMBER_AT)}, topic, {_PARTITIONS} AS partitions, {_UNREAD} AS unread, {_HOSTS} AS hosts
+    FROM polls WHERE is_paused GROUP BY {names_sql(MEMBER_AT)}, topic
+"""
+_PROBLEMS = (
+    _BLOCKED_PROBLEMS,
+    _problems_sql(
+        _SLOW,
+        {
+            "kind": "'slow_consumer'",
+            "topic": "culprit",
+            "partitions": "partitions",
+            "severity": "'warning'",
+            "magnitude": "unread",
+        },
+        ("culprit", "waiting", "unread", "hosts"),
+    ),
+    _problems_sql(
+        _PAUSED,
+        {
+            "kind": "'paused_partition'",
+            "topic": "topic",
+            "partitions": "partitions",
+            "severity": "'warning'",
+            "magnitude": "unread",
+        },
+        ("topic", "partitions", "unread", "hosts"),
+    ),
+    # Gauges that cannot be trusted.
+    _problems_sql(
+        "SELECT * FROM divergence WHERE verdict IN ('blind', 'stale')",
+        {"kind": "'blind_gauge'", "severity": "'warning'", "magnitude": "hidden_lag"},
+        (
+            *("verdict", "max_lag", "max_fetcher_lag", "max_consumer_lag", "max_divergence", "hidden_lag"),
             "queue_records",
         ),
-    )
-
-
-def _buffers(divergence: DataFrame) -> DataFrame:
-    """Clients whose heap is too small for their buffers."""
-    return _of_client(
-        divergence.where(F.col("heap_share") > LARGEST_HEAP_SHARE),
-        kind=F.lit("buffer_too_large"),
-        severity=F.lit("warning"),
-        magnitude=F.col("heap_share"),
-        facts=("buffered_bytes", "buffer_bound_bytes", "heap_share"),
-    )
-
-
-def _named(hosts: Column) -> Column:
-    """The addresses of the members concerned; NULL if none is known."""
-    return F.when(F.size(hosts) > 0, F.array_sort(F.array_distinct(hosts)))
-
-
-def _of_client(rows: DataFrame, *, facts: Sequence[str], **values: Any) -> DataFrame:
-    where = F.nullif("instance", F.lit(HERE)).alias("instance")  # so that the words name it only if it says more
-    return problem(
-        rows,
-        group=F.col("group_id"),
-        client=F.col("client_id"),
-        instance=F.col("instance"),
-        facts=("client_id", where, *facts),
-        **values,
-    )
+    ),
+    # Clients whose heap is too small for their buffers.
+    _problems_sql(
+        f"SELECT * FROM divergence WHERE heap_share > {LARGEST_HEAP_SHARE}",
+        {"kind": "'buffer_too_large'", "severity": "'warning'", "magnitude": "heap_share"},
+        ("buffered_bytes", "buffer_bound_bytes", "heap_share"),
+    ),
+)

@@ -10,18 +10,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from pipeline.analytics.clients.buffer_bound import QUEUED_MAX_MESSAGE_CHUNKS
-from pipeline.analytics.clients.scala_fetched_offset import is_new_report
-from pipeline.analytics.clients.settings import with_settings
+from pipeline.analytics.clients.counters import IS_NEW_REPORT
+from pipeline.analytics.clients.settings import settings_table, with_settings_sql
 from pipeline.analytics.keys import FETCHER, PROCESS_AT, TOPIC, TOPIC_AT
-from pipeline.analytics.series import runs_of
+from pipeline.analytics.series import begins_run_sql
+from pipeline.common.arrow_sql import arrow_queries, list_sql, names_sql, sum_if_fits_sql
+from pipeline.common.data_source import arrow_schema
 from pipeline.config.consumers import ConsumerSettings
+from pipeline.tables import WATERMARKS
+
+GROWING = WATERMARKS.some(TOPIC_AT)
+"""The topics whose logs have grown since the previous snapshot."""
 
 
-def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
+def growing_topics(log_ends: pa.Table) -> pa.Table:
+    """The rows of GROWING from rows of `watermarks` (TOPIC_AT, high_watermark) of successive snapshots."""
+    with arrow_queries({"log_ends": log_ends}) as queries:
+        return queries.rows(_GROWING).cast(arrow_schema(GROWING))
+
+
+_GROWING = f"""
+    WITH ends AS (
+        SELECT {names_sql(TOPIC_AT)}, {sum_if_fits_sql("high_watermark")} AS end_of_logs
+        FROM log_ends WHERE topic IS NOT NULL GROUP BY {names_sql(TOPIC_AT)}
+    )
+    SELECT {names_sql(TOPIC_AT)} FROM ends
+    QUALIFY end_of_logs > lag(end_of_logs) OVER (PARTITION BY {names_sql(TOPIC)} ORDER BY snapshot_id)
+"""
+
+
+def fetcher_states(reported: pa.Table, growing: pa.Table, settings: Mapping[str, ConsumerSettings]) -> pa.Table:
     """The state of each fetcher at each snapshot but the first, and the topics that explain it.
 
     The columns are PROCESS_AT, fetcher, and:
@@ -36,77 +58,64 @@ def fetcher_states(reported: DataFrame, log_ends: DataFrame, settings: Mapping[s
 
     A blocked fetcher with culprits and victims is a blocked connector; without victims it is one slow consumer.
 
-    `reported` are `observed` rows of successive snapshots, `log_ends` are rows of watermarks (cluster, snapshot_id,
-    topic, high_watermark), `settings` are those of the consumers.
+    `reported` are `observed` rows of successive snapshots, `growing` are rows of GROWING, `settings` are those of the
+    consumers.
     """
-    queues = _queues(reported, _growing_topics(log_ends), settings)
-    rows = _with_moved(_counters(reported).join(queues, PROCESS_AT))
-    return (
-        rows.withColumn("state", _state())
-        .withColumns({"run": runs_of("state", _series()), "has_fetched": F.col("bytes_total") > 0})
-        .withColumn("since_snapshot_id", F.min("snapshot_id").over(Window.partitionBy(*FETCHER, "run")))
-        .select(*PROCESS_AT, "fetcher", "state", "since_snapshot_id", "culprits", "threads", "victims", "has_fetched")
+    tables = {"reported": reported, "growing": growing, "settings": settings_table(settings)}
+    with arrow_queries(tables) as queries:
+        return queries.rows(_STATES)
+
+
+_MOST_CHUNKS = f"coalesce(settings.queued_max_message_chunks, {QUEUED_MAX_MESSAGE_CHUNKS})"
+_QUEUES = f"""
+    SELECT {names_sql(TOPIC_AT)}, client_id, instance, max(queue_chunks) AS chunks,
+        {list_sql(f"CASE WHEN queue_chunks >= {_MOST_CHUNKS} THEN fetcher END")} AS full_threads
+    FROM ({with_settings_sql("queues", "client_id")}) GROUP BY ALL
+"""
+"""The queues of each process and topic."""
+_EXPLAINED = f"""
+    SELECT {names_sql(PROCESS_AT)}, bool_or(is_growing) AS is_growing,
+        {list_sql("CASE WHEN len(full_threads) > 0 THEN topic END")} AS culprits,
+        list_sort(list_distinct(flatten(list(full_threads)))) AS threads,
+        {list_sql("CASE WHEN chunks = 0 AND is_growing THEN topic END")} AS victims
+    FROM ({_QUEUES}) LEFT JOIN (SELECT *, true AS is_growing FROM growing) USING ({names_sql(TOPIC_AT)})
+    GROUP BY {names_sql(PROCESS_AT)}
+"""
+"""The queues of each process: PROCESS_AT, is_growing (the log of any of its topics), culprits, threads, victims."""
+_STATE = """
+    CASE WHEN asked AND got THEN 'fetching' WHEN asked THEN 'idle'
+        -- Some versions keep the counters of a fetcher that has ended (KAFKA-3632), while others of the process increase.
+        WHEN NOT asked AND is_growing AND (len(culprits) > 0 OR NOT bool_or(asked) OVER of_process) THEN 'blocked' END
+"""
+_STATES = f"""
+    WITH queues AS (SELECT * FROM reported WHERE queue_chunks IS NOT NULL),
+    counters AS (
+        -- Two agents may report the same fetcher.
+        SELECT {names_sql(PROCESS_AT)}, fetcher, max(requests_total) AS requests_total,
+            max(bytes_total) AS bytes_total, max(captured_at) AS captured_at
+        FROM reported WHERE topic IS NULL AND fetcher IS NOT NULL AND requests_total IS NOT NULL GROUP BY ALL
+    ),
+    moved AS (
+        SELECT *, lag(requests_total) OVER series AS asked_before, {IS_NEW_REPORT} AS is_new,
+            -- Whether requests and bytes have changed; NULL if they are not from a new report.
+            CASE WHEN is_new THEN requests_total <> asked_before END AS asked,
+            CASE WHEN is_new THEN bytes_total <> lag(bytes_total) OVER series END AS got
+        FROM counters JOIN ({_EXPLAINED}) USING ({names_sql(PROCESS_AT)})
+        WINDOW series AS (PARTITION BY {names_sql(FETCHER)} ORDER BY snapshot_id)
+    ),
+    judged AS (
+        SELECT *, {_STATE} AS state FROM moved WHERE asked_before IS NOT NULL
+        WINDOW of_process AS (PARTITION BY {names_sql(PROCESS_AT)})
+    ),
+    begun AS (
+        SELECT *, {begins_run_sql("state", "series")} AS begins FROM judged
+        WINDOW series AS (PARTITION BY {names_sql(FETCHER)} ORDER BY snapshot_id)
+    ),
+    runs AS (
+        SELECT *, sum(begins) OVER (PARTITION BY {names_sql(FETCHER)} ORDER BY snapshot_id) AS run FROM begun
     )
-
-
-def _growing_topics(log_ends: DataFrame) -> DataFrame:
-    """Whether the log of each topic has grown since the previous snapshot: TOPIC_AT, is_growing."""
-    series = Window.partitionBy(*TOPIC).orderBy("snapshot_id")
-    ends = log_ends.groupBy(*TOPIC_AT).agg(F.try_sum("high_watermark").alias("end"))
-    return ends.withColumn("is_growing", F.col("end") > F.lag("end").over(series)).drop("end")
-
-
-def _queues(reported: DataFrame, growing: DataFrame, settings: Mapping[str, ConsumerSettings]) -> DataFrame:
-    """The queues of each process: PROCESS_AT, is_growing (the log of any of its topics), culprits, threads, victims."""
-    most_chunks = F.coalesce(F.col("settings")["queued_max_message_chunks"], F.lit(QUEUED_MAX_MESSAGE_CHUNKS))
-    full_thread = F.when(F.col("queue_chunks") >= most_chunks, F.col("fetcher"))
-    is_victim = (F.col("chunks") == 0) & F.col("is_growing")
-    return (
-        with_settings(reported.where(F.col("queue_chunks").isNotNull()), settings, "client_id")
-        .groupBy(*PROCESS_AT, "topic")
-        .agg(F.max("queue_chunks").alias("chunks"), F.array_sort(F.collect_set(full_thread)).alias("threads"))
-        .join(growing, TOPIC_AT, how="left")
-        .groupBy(*PROCESS_AT)
-        .agg(
-            F.max("is_growing").alias("is_growing"),
-            F.array_sort(F.collect_set(F.when(F.size("threads") > 0, F.col("topic")))).alias("culprits"),
-            F.array_sort(F.array_distinct(F.flatten(F.collect_list("threads")))).alias("threads"),
-            F.array_sort(F.collect_set(F.when(is_victim, F.col("topic")))).alias("victims"),
-        )
-    )
-
-
-def _counters(reported: DataFrame) -> DataFrame:
-    """The counters of each fetcher: PROCESS_AT, fetcher, requests_total, bytes_total, captured_at."""
-    is_counted = F.col("topic").isNull() & F.col("fetcher").isNotNull() & F.col("requests_total").isNotNull()
-    # Two agents may report the same fetcher.
-    newest = (F.max(name).alias(name) for name in ("requests_total", "bytes_total", "captured_at"))
-    return reported.where(is_counted).groupBy(*PROCESS_AT, "fetcher").agg(*newest)
-
-
-def _with_moved(rows: DataFrame) -> DataFrame:
-    """Adds asked and got: whether requests and bytes have increased; NULL if they are not from a new report.
-
-    The first snapshot of each fetcher is left out.
-    """
-    series = _series()
-    moved = {
-        new: F.when(is_new_report(series), F.col(name) != F.lag(name).over(series))
-        for new, name in (("asked", "requests_total"), ("got", "bytes_total"))
-    }
-    is_first = F.lag("requests_total").over(series).isNull()
-    return rows.withColumns({**moved, "is_first": is_first}).where(~F.col("is_first"))
-
-
-def _state() -> Column:
-    """The state of a fetcher, see `fetcher_states`."""
-    asked, got = F.col("asked"), F.col("got")
-    # Some versions keep the counters of a fetcher that has ended (KAFKA-3632), while others of the process increase.
-    waits = (F.size("culprits") > 0) | ~F.max("asked").over(Window.partitionBy(*PROCESS_AT))
-    state = F.when(asked & got, "fetching").when(asked, "idle")
-    return state.when(~asked & F.col("is_growing") & waits, "blocked")
-
-
-def _series() -> WindowSpec:
-    """A fetcher, from snapshot to snapshot."""
-    return Window.partitionBy(*FETCHER).orderBy("snapshot_id")
+    SELECT {names_sql(PROCESS_AT)}, fetcher, state,
+        min(snapshot_id) OVER (PARTITION BY {names_sql(FETCHER)}, run) AS since_snapshot_id,
+        culprits, threads, victims, bytes_total > 0 AS has_fetched
+    FROM runs
+"""

@@ -1,21 +1,37 @@
 """The positions of Java consumers from their lead, compared with the positions that the application itself printed."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace as Row
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from pipeline.analytics.clients import java_consumed_offset
+from pipeline.analytics.clients.java_consumed_offset import consumed_by_lead_sql
 from pipeline.client_positions.position import TOO_LARGE, of_metrics
+from pipeline.common.arrow_sql import arrow_queries
 from pipeline.quality.rules import MAX_OFFSET
 from tests.helpers.recordings import by_partition, rounds, table, unpacked
 
-COLUMNS = (
-    "cluster string, snapshot_id long, client_id string, instance string, topic string, partition int, "
-    "reported_lag long, reported_lead long, committed_offset long, "
-    "log_start_offset long, last_stable_offset long, high_watermark long, known_consumed long"
+_LONGS = (
+    *("reported_lag", "reported_lead", "committed_offset", "log_start_offset", "last_stable_offset", "high_watermark"),
+    "known_consumed",
 )
+SCHEMA = pa.schema(
+    {
+        "cluster": pa.string(),
+        "snapshot_id": pa.int64(),
+        "client_id": pa.string(),
+        "instance": pa.string(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        **dict.fromkeys(_LONGS, pa.int64()),
+        "stretch": pa.int64(),
+    }
+)
+Values = tuple[Any, ...]
+"""The values of the columns, but for the stretch: the snapshots are successive."""
 CLIENTS = {"modern-b": "aggregator", "modern-b-slow": "worker-1"}
 SECOND = 1_000
 
@@ -25,12 +41,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("recordings")
 
 
-def consumed_by_lead(rows: DataFrame) -> DataFrame:
-    """The result for successive snapshots."""
-    return java_consumed_offset.consumed_by_lead(rows.withColumn("stretch", F.lit(0)))
+def consumed_by_lead(rows: Sequence[Values]) -> list[Row]:
+    """The rows with the result for successive snapshots, in the order of time."""
+    given = pa.Table.from_pylist([dict(zip(SCHEMA.names, (*row, 0), strict=True)) for row in rows], SCHEMA)
+    with arrow_queries({"reports": given}) as queries:
+        found = queries.rows(f"{consumed_by_lead_sql('reports')} ORDER BY snapshot_id")
+    return [Row(**row) for row in found.to_pylist()]
 
 
-def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> DataFrame:
+def sampled(recording: Path, client: str, every: int) -> list[Values]:
     """What Jolokia reports in every n-th round, with what an independent client saw just before."""
     truth = by_partition(table(recording / "truth.csv"))
     rows = []
@@ -42,17 +61,15 @@ def sampled(spark: SparkSession, recording: Path, client: str, every: int) -> Da
                 ends = [int(now[name]) if now[name] else None for name in names]
                 reported = p.client_id, "app", p.topic, p.partition, p.reported_lag, p.reported_lead
                 rows.append(("east", at_ms, *reported, *ends, None))
-    return spark.createDataFrame(rows, COLUMNS)
+    return rows
 
 
 @pytest.mark.parametrize("every", [1, 6])
 @pytest.mark.parametrize("recording", CLIENTS)
-def test_the_consumed_offset_is_the_position_of_the_application(
-    spark: SparkSession, folder: Path, recording: str, every: int
-) -> None:
+def test_the_consumed_offset_is_the_position_of_the_application(folder: Path, recording: str, every: int) -> None:
     path = unpacked(recording, folder)
     positions = by_partition(table(path / CLIENTS[recording] / "positions.csv"))
-    found = consumed_by_lead(sampled(spark, path, CLIENTS[recording], every)).collect()
+    found = consumed_by_lead(sampled(path, CLIENTS[recording], every))
     reported, wrong = [], []
     for row in found:
         # The application prints from its poll loop, about every second; the agent takes a part of a second to answer.
@@ -68,58 +85,58 @@ def test_the_consumed_offset_is_the_position_of_the_application(
     assert len(reported) >= 0.97 * len([row for row in found if row.reported_lead is not None])
 
 
-def test_a_paused_partition_does_not_use_the_current_log_start(spark: SparkSession, folder: Path) -> None:
-    path = unpacked("modern-b", folder)
-    rows = consumed_by_lead(sampled(spark, path, "aggregator", 1)).where("topic = 'clicks' AND partition = 0")
-    paused = rows.where("snapshot_id BETWEEN 1795255778000 AND 1795255797000").collect()
+def test_a_paused_partition_does_not_use_the_current_log_start(folder: Path) -> None:
+    rows = consumed_by_lead(sampled(unpacked("modern-b", folder), "aggregator", 1))
+    while_paused = range(1795255778000, 1795255797001)
+    paused = [r for r in rows if (r.topic, r.partition) == ("clicks", 0) and r.snapshot_id in while_paused]
     assert len(paused) >= 9
     assert {(row.log_start_offset, row.reported_lead, row.consumed_offset) for row in paused} == {(1200, 882, 882)}
 
 
-def resolved(spark: SparkSession, *rows: tuple[int, int | None, int, int]) -> list[int | None]:
+def resolved(*rows: tuple[int, int | None, int, int]) -> list[int | None]:
     """The consumed offsets of one partition, from (snapshot, lead, lag, log start), in a log that ends at 200."""
     made = [("east", at, "c", "app", "t", 0, lag, lead, 90, start, 200, 200, None) for at, lead, lag, start in rows]
-    return [
-        r.consumed_offset for r in consumed_by_lead(spark.createDataFrame(made, COLUMNS)).sort("snapshot_id").collect()
-    ]
+    return [row.consumed_offset for row in consumed_by_lead(made)]
 
 
-def test_a_lead_from_before_or_after_a_deletion_gives_no_position(spark: SparkSession) -> None:
+def test_a_lead_from_before_or_after_a_deletion_gives_no_position() -> None:
     first, moved, clear, moved_again = (1, 50, 50, 100), (2, 60, 30, 110), (3, 70, 20, 110), (4, 70, 20, 150)
-    assert resolved(spark, first, moved, clear, moved_again) == [None, None, 180, 180]
-    assert resolved(spark, (1, 50, 0, 0)) == [50]
-    assert resolved(spark, (1, 50, 50, 100), (2, 50, 50, 100)) == [None, None]
+    assert resolved(first, moved, clear, moved_again) == [None, None, 180, 180]
+    assert resolved((1, 50, 0, 0)) == [50]
+    assert resolved((1, 50, 50, 100), (2, 50, 50, 100)) == [None, None]
     # Records fetched before a deletion are handed out after it: 110 + lead 90 + lag 10 is not the end of the log.
-    assert resolved(spark, (1, 80, 20, 0), (2, 80, 20, 110), (3, 90, 10, 110)) == [80, 80, None]
-    assert resolved(spark, (1, None, 0, 0), (2, 5, 0, 0)) == [None, 5]
+    assert resolved((1, 80, 20, 0), (2, 80, 20, 110), (3, 90, 10, 110)) == [80, 80, None]
+    assert resolved((1, None, 0, 0), (2, 5, 0, 0)) == [None, 5]
 
 
-def test_a_reader_whose_records_are_deleted_as_it_commits_them_moves(spark: SparkSession) -> None:
+def test_a_reader_whose_records_are_deleted_as_it_commits_them_moves() -> None:
     rows = [
         ("east", at, "c", "app", "t", 0, 0, 50, 10 * at, 10 * at, 50 + 10 * at, 50 + 10 * at, None) for at in range(4)
     ]
-    found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).sort("snapshot_id").collect()
+    found = consumed_by_lead(rows)
     assert [row.consumed_offset for row in found] == [50, None, None, None]
 
 
-def test_the_largest_possible_numbers_give_a_position(spark: SparkSession) -> None:
+def test_the_largest_possible_numbers_give_a_position() -> None:
     """A metric may have any value, and an overflow would prevent the lag of the whole cluster."""
     most = TOO_LARGE - 1
     rows = [("east", at, "c", "app", "t", 0, most, most, 5, MAX_OFFSET, MAX_OFFSET, MAX_OFFSET, None) for at in (1, 2)]
-    found = consumed_by_lead(spark.createDataFrame(rows, COLUMNS)).collect()
+    found = consumed_by_lead(rows)
     assert [row.consumed_offset for row in found] == [None, None]
 
 
-def test_computing_snapshot_by_snapshot_gives_the_same_offsets(spark: SparkSession, folder: Path) -> None:
-    every = sampled(spark, unpacked("modern-b", folder), "aggregator", 4)
-    instants = sorted(row.snapshot_id for row in every.select("snapshot_id").distinct().collect())
-    together = {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in consumed_by_lead(every).collect()}
-    before, found = every.limit(0), {}
-    for instant in instants:
-        rows = consumed_by_lead(before.union(every.where(f"snapshot_id = {instant}"))).collect()
-        now = [row for row in rows if row.snapshot_id == instant]
-        found |= {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in now}
-        before = spark.createDataFrame(
-            [(*r[: every.columns.index("known_consumed")], r.consumed_offset) for r in now], COLUMNS
-        )
+def test_computing_snapshot_by_snapshot_gives_the_same_offsets(folder: Path) -> None:
+    every = sampled(unpacked("modern-b", folder), "aggregator", 4)
+    together = {(r.snapshot_id, r.topic, r.partition): r.consumed_offset for r in consumed_by_lead(every)}
+    before: list[Values] = []
+    found: dict[Values, int | None] = {}
+    for instant in sorted({row[1] for row in every}):
+        now = [row for row in every if row[1] == instant]
+        offsets = {
+            (r.topic, r.partition): r.consumed_offset
+            for r in consumed_by_lead([*before, *now])
+            if r.snapshot_id == instant
+        }
+        found |= {(instant, *of_one): offset for of_one, offset in offsets.items()}
+        before = [(*row[:-1], offsets[row[4], row[5]]) for row in now]
     assert found == together
