@@ -15,6 +15,7 @@ IS_BELIEVED = "(NOT is_held OR is_holder OR NOT is_member)"
 A client.id that no member has is believed: it may be another name of the holder. If no member has the partition, as in
 a group whose clients assign partitions themselves, all reports are believed.
 """
+_ADDRESS = "regexp_replace(host, '^/', '')"
 _OF_GROUP, _OF_READER = (names_sql((*key, "client_id")) for key in (GROUP_AT, READER_AT))
 
 
@@ -24,16 +25,16 @@ def with_holders_sql(rows: str) -> str:
     `rows` have READER_AT, client_id, and `host`, the address that the client connects from, NULL if it is not known. At
     another address than the group's members with this client.id, the client may be one of them: hosts have several.
 
-    The query reads `members`: all rows of `group_members` of these clients.
+    The query reads `members`, all rows of `group_members` of these clients, and `some_members`, those of these
+    partitions.
     """
     return f"""
-        WITH addresses AS (SELECT *, regexp_replace(host, '^/', '') AS address FROM members),
-        holding AS (
-            SELECT {_OF_READER}, bool_or(address IS NULL) AS is_anywhere, list(address) AS holders
-            FROM addresses WHERE topic IS NOT NULL GROUP BY {_OF_READER}
+        WITH holding AS (
+            SELECT {_OF_READER}, bool_or(host IS NULL) AS is_anywhere, list({_ADDRESS}) AS holders
+            FROM some_members GROUP BY {_OF_READER}
         ),
-        in_group AS (SELECT {_OF_GROUP}, bool_and(address IS NULL) AS is_unknown FROM addresses GROUP BY {_OF_GROUP}),
-        there AS (SELECT DISTINCT {_OF_GROUP}, address AS host, true AS is_there FROM addresses)
+        in_group AS (SELECT {_OF_GROUP}, bool_and(host IS NULL) AS is_unknown FROM members GROUP BY {_OF_GROUP}),
+        there AS (SELECT DISTINCT {_OF_GROUP}, {_ADDRESS} AS host, true AS is_there FROM members)
         SELECT {rows}.*,
             coalesce(is_anywhere OR (is_anywhere IS NOT NULL AND host IS NULL) OR list_contains(holders, host), false)
                 AS is_holder,

@@ -5,8 +5,9 @@ All that this needs of other clients and partitions is in the rows of the same c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -17,12 +18,14 @@ from pipeline.analytics.clients.known_names import BY_CLIENT, members_clients, w
 from pipeline.analytics.clients.settings import settings_table, with_settings_sql
 from pipeline.analytics.keys import CLIENT_AT, GROUP_AT, PROCESS_AT, READER_AT, TOPIC_PARTITION
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
-from pipeline.common.buckets import Bucket
+from pipeline.common.buckets import Bucket, Spread
 from pipeline.common.data_source import arrow_schema
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import CLIENT_POSITIONS, GROUP_MEMBERS, LAG
 from pipeline.tables.columns import LONG, STRING
 
+MOST_ROWS = 200_000
+"""The most reports, or members, that a query joins at a time. With 700,000 it had too little memory."""
 _OWN_METRICS = ("reported_lag", "reported_lead", "reported_end", "reported_stable_end")
 REPORTING = {
     "positions": CLIENT_POSITIONS.some(
@@ -75,8 +78,32 @@ def client_reports(
     parts = {name: rows.drop_columns([*BY_CLIENT]) for name, rows in bucket.items()}
     members = pa.concat_tables([parts["members"].select(CLIENT_AT), members_clients(parts["before"])])
     reported = with_known_names(observed(parts["positions"], snapshot_ids), topics, members)
-    with arrow_queries({**parts, "reported": reported, "settings": settings_table(settings)}) as queries:
-        return queries.rows(_REPORTS).select(REPORTS.names).cast(arrow_schema(REPORTS))
+    parts = {name: parts[name] for name in ("members", "before", "namesakes")} | {"reported": reported}
+    found = [arrow_schema(REPORTS).empty_table()]
+    with arrow_queries({**parts, "settings": settings_table(settings)}) as queries:
+        for some in _of_some_partitions({name: parts[name] for name in _BY_PARTITION}):
+            queries.add(**some)
+            found.append(queries.rows(_REPORTS).select(REPORTS.names).cast(found[0].schema))
+    return pa.concat_tables(found)
+
+
+_BY_PARTITION = ("reported", "members", "before")
+
+
+def _of_some_partitions(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, pa.Table]]:
+    """The rows about some partitions at a time, as tables whose names begin with `some_`.
+
+    All of an application's readers may have one client.id, such as librdkafka's default, and a query has 1 GB.
+    """
+    known = {f"some_{name}": rows.filter(rows["topic"].is_valid()) for name, rows in tables.items()}
+    pieces = 1 + max(len(rows) for rows in known.values()) // MOST_ROWS
+    if pieces == 1:
+        yield known
+        return
+    spread = Spread(tuple(TOPIC_PARTITION), pieces)
+    numbers = {name: spread.bucket_numbers(rows) for name, rows in known.items()}
+    for number in np.unique(np.concatenate([*numbers.values()])):
+        yield {name: rows.filter(pa.array(numbers[name] == number)) for name, rows in known.items()}
 
 
 def _newest_sql(values: Mapping[str, str]) -> str:
@@ -109,7 +136,7 @@ _PARTITIONS = f"""
     SELECT * EXCLUDE (newest), {columns_sql({name: f"newest['{name}']" for name in _OWN_METRICS})}
     FROM (
         SELECT {names_sql((*PROCESS_AT, *TOPIC_PARTITION))}, {columns_sql(_OF_PARTITION)}
-        FROM reported WHERE topic IS NOT NULL AND "partition" IS NOT NULL
+        FROM some_reported WHERE "partition" IS NOT NULL
         GROUP BY {names_sql((*PROCESS_AT, *TOPIC_PARTITION))}
     )
 """
@@ -124,17 +151,18 @@ _GROUPED = f"""
     LEFT JOIN counters USING ({names_sql(PROCESS_AT)})
     LEFT JOIN ({_only_sql(PROCESS_AT, "own_group", "reported")}) USING ({names_sql(PROCESS_AT)})
     LEFT JOIN ({_only_sql(CLIENT_AT, "reported_group", "reported")}) USING ({names_sql(CLIENT_AT)})
-    LEFT JOIN ({_only_sql([*CLIENT_AT, *TOPIC_PARTITION], "assigned_group", "known_members")})
+    LEFT JOIN ({_only_sql([*CLIENT_AT, *TOPIC_PARTITION], "assigned_group", "some_known_members")})
         USING ({names_sql((*CLIENT_AT, *TOPIC_PARTITION))})
     LEFT JOIN ({_only_sql(CLIENT_AT, "members_group", "known_members")}) USING ({names_sql(CLIENT_AT)})
     LEFT JOIN (SELECT DISTINCT {names_sql(CLIENT_AT)}, true AS is_namesake FROM namesakes)
         USING ({names_sql(CLIENT_AT)})
 """
-_MEMBER = names_sql((*GROUP_AT, "client_id", *TOPIC_PARTITION))
+_CLIENT, _MEMBER = (names_sql((*GROUP_AT, "client_id", *more)) for more in ((), TOPIC_PARTITION))
 _REPORTS = f"""
     WITH counters AS ({MOVED_SQL}), partitions AS ({_PARTITIONS}),
     configured AS ({with_settings_sql("partitions", "client_id")}),
-    known_members AS (SELECT {_MEMBER} FROM members UNION ALL SELECT {_MEMBER} FROM before),
+    known_members AS (SELECT {_CLIENT} FROM members UNION ALL SELECT {_CLIENT} FROM before),
+    some_known_members AS (SELECT {_MEMBER} FROM some_members UNION ALL SELECT {_MEMBER} FROM some_before),
     grouped AS (SELECT * FROM ({_GROUPED}) WHERE group_id IS NOT NULL),
     held AS ({with_holders_sql("grouped")}),
     all_configured AS ({with_settings_sql("held", "client_id", "group_id")})

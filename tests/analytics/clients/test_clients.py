@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.analytics.clients import reports
 from pipeline.analytics.clients.clients import POSITION_PARTS, reader_positions
 from pipeline.analytics.clients.instances import observed
 from pipeline.analytics.clients.poll_loops import asking
@@ -247,6 +248,15 @@ def test_many_rows_have_the_same_positions_as_few(spark: SparkSession, readers: 
     by_driver, by_spark = (sorted(rows, key=str) for rows in found)
     assert {(r["topic"], r["partition"]) for r in by_driver} == readers.keys()
     assert by_driver == by_spark
+
+
+def test_reports_that_are_joined_a_few_at_a_time_give_the_same_positions(
+    readers: dict[tuple[str, int], Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million readers may have one client.id."""
+    monkeypatch.setattr(reports, "MOST_ROWS", 10)
+    found = [Reader(**row) for row in reader_positions(known_rows(), (), SETTINGS).collected()]
+    assert {(r.topic, r.partition): r for r in found} == readers
 
 
 def test_the_group_is_the_reported_one_whatever_members_say(readers: dict[tuple[str, int], Reader]) -> None:
