@@ -196,14 +196,6 @@ class Lake(LakeTables):
         are_few = len(collected.collected_table()) < MANY_ROWS
         return collected if are_few else Rows(collected.frame(self.spark, found.schema))
 
-    def computed_frame(self, rows: DataFrame) -> DataFrame:
-        """The same as a DataFrame.
-
-        Plans then begin with these rows. Spark analyses a whole plan again with each step that is added, so a long plan
-        that is used often takes seconds.
-        """
-        return self.computed(rows).frame(self.spark, rows.schema)
-
     def collected_if_few(self, rows: Rows) -> Rows:
         """The same, but on the driver also if they turn out to be few although the job expects many.
 

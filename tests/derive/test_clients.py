@@ -24,6 +24,7 @@ from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import write_findings
 from pipeline.derive.log_index import Index
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_cluster, of_snapshots
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.upgrade import create
 from pipeline.report import Frames, details
 from pipeline.report.selection import Selection
@@ -162,6 +163,25 @@ def test_snapshots_that_are_computed_again_change_nothing(lake: Lake) -> None:
     before = [rows(lake, table, "east") for table in tables]
     keep(lake, "east", [4, 5, 6])
     assert [rows(lake, table, "east") for table in tables] == before
+
+
+def test_a_large_cluster_has_the_same_findings_about_clients(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark reads the rows, and judges the clients in its workers. In the first batch, no verdict is known yet."""
+    large = lake.for_one_cluster()
+    land(large, "large")
+    large.expect_rows(MANY_ROWS)
+    monkeypatch.setattr("pipeline.lake.driver_tables.MANY_ROWS", 1)
+    for batch in ([1, 2, 3], [4, 5, 6, 7, 8, 9, 10]):
+        keep(large, "large", batch)
+    for table in (FINDINGS, FINDING_HISTORY, CLIENT_DIVERGENCE):
+        by_spark, by_driver = (rows(lake, table, cluster) for cluster in ("large", "east"))
+        assert len(by_driver) > 0
+        assert anywhere(by_spark) == anywhere(by_driver)
+
+
+def anywhere(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without the cluster and the ids that follow from it."""
+    return sorted(({**row, "cluster": None, "finding_id": None} for row in found), key=str)
 
 
 class Overtaken(Lake):

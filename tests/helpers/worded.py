@@ -4,23 +4,15 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
-from pipeline.analytics.findings.problem import WORDED
 from pipeline.analytics.findings.words.kinds import KINDS, with_words
 from pipeline.analytics.findings.words.parts import Facts, Words
 
 NOON_MS = 1_769_860_800_000  # 2026-01-31 12:00 UTC
 
 
-def worded(problems: DataFrame) -> DataFrame:
-    """The rows of `problem` as `finding_history` gets them."""
-    found = with_words(problems.toArrow())
-    return problems.sparkSession.createDataFrame(found if found.num_rows else [], WORDED)
-
-
 def worded_rows(problems: pa.Table) -> list[dict[str, Any]]:
-    """The same from rows of PROBLEMS, without Spark."""
+    """The rows of WORDED from rows of PROBLEMS, as `finding_history` gets them."""
     found: list[dict[str, Any]] = with_words(problems).to_pylist()
     return found
 

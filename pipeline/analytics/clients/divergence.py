@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from pipeline.analytics.clients.buffer_bound import (
     FETCH_MESSAGE_MAX_BYTES,

@@ -20,20 +20,18 @@ from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import CLIENT_POSITIONS, LAG
 from pipeline.tables.columns import STRING
 
-CLIENT_PARTS = {
-    name: StructType([*schema, *StructType().add(BY_CLIENT[0], STRING)])
-    for name, schema in {
-        "positions": CLIENT_POSITIONS.schema,
-        "lag": LAG.some(
-            (
-                *(*READER_AT, "captured_at", "member_id", "client_id", "instance", "host", "leader"),
-                *("high_watermark", "last_stable_offset", "consumed_offset", "fetched_offset"),
-                *("consumer_lag", "consumer_lag_bytes", "fetcher_lag", "divergence", "buffered_bytes"),
-            )
-        ),
-        "known": KNOWN,
-    }.items()
+_ROWS = {
+    "positions": CLIENT_POSITIONS.schema,
+    "lag": LAG.some(
+        (
+            *(*READER_AT, "captured_at", "member_id", "client_id", "instance", "host", "leader"),
+            *("high_watermark", "last_stable_offset", "consumed_offset", "fetched_offset"),
+            *("consumer_lag", "consumer_lag_bytes", "fetcher_lag", "divergence", "buffered_bytes"),
+        )
+    ),
+    "known": KNOWN,
 }
+CLIENT_PARTS = {name: StructType([*schema]).add(BY_CLIENT[0], STRING) for name, schema in _ROWS.items()}
 """What clients are judged by: rows of `client_positions` and `lag` of successive snapshots, and earlier verdicts."""
 
 
@@ -44,11 +42,12 @@ def judge_clients(
     snapshot_ids: Sequence[int],
     new_ids: Sequence[int],
     settings: Mapping[str, ConsumerSettings],
-) -> Bucket:
+) -> dict[str, pa.Table]:
     """The rows of CLIENT_DIVERGENCE (`divergence`) and PROBLEMS (`problems`) in the snapshots `new_ids`.
 
-    `topics` are rows of KNOWN_TOPICS, `growing` those of GROWING. `snapshot_ids` are all snapshots of the bucket, which
-    has rows of CLIENT_PARTS. Some snapshots before the new ones are needed, because the states of clients last.
+    `topics` are rows of KNOWN_TOPICS, `growing` those of GROWING. `snapshot_ids` are all snapshots of the bucket, in
+    order, which has rows of CLIENT_PARTS whose client is known. Some snapshots before the new ones are needed, because
+    the states of clients last.
     """
     positions, readers = (bucket[name].drop_columns([*BY_CLIENT]) for name in ("positions", "lag"))
     reported = with_known_names(observed(positions, snapshot_ids), topics, members_clients(readers))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from pipeline.analytics.clients.buffer_bound import QUEUED_MAX_MESSAGE_CHUNKS
 from pipeline.analytics.clients.counters import IS_NEW_REPORT
@@ -28,7 +27,10 @@ GROWING = WATERMARKS.some(TOPIC_AT)
 
 
 def growing_topics(log_ends: pa.Table) -> pa.Table:
-    """The rows of GROWING from rows of `watermarks` (TOPIC_AT, high_watermark) of successive snapshots."""
+    """The rows of GROWING from rows of `watermarks` (TOPIC_AT, high_watermark) of successive snapshots.
+
+    All rows of a topic must be there.
+    """
     with arrow_queries({"log_ends": log_ends}) as queries:
         return queries.rows(_GROWING).cast(arrow_schema(GROWING))
 
@@ -84,7 +86,7 @@ _EXPLAINED = f"""
 """The queues of each process: PROCESS_AT, is_growing (the log of any of its topics), culprits, threads, victims."""
 _STATE = """
     CASE WHEN asked AND got THEN 'fetching' WHEN asked THEN 'idle'
-        -- Some versions keep the counters of a fetcher that has ended (KAFKA-3632), while others of the process increase.
+        -- Some versions keep the counters of a fetcher that has ended (KAFKA-3632), while others of its process move.
         WHEN NOT asked AND is_growing AND (len(culprits) > 0 OR NOT bool_or(asked) OVER of_process) THEN 'blocked' END
 """
 _STATES = f"""

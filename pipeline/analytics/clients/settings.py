@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.common.arrow_sql import struct_sql
@@ -37,18 +35,3 @@ def with_settings_sql(rows: str, *names: str) -> str:
     joins = [f'LEFT JOIN settings AS of_{name} ON of_{name}.name = {rows}."{name}"' for name in names]
     fields = {field: f"coalesce({', '.join(f'of_{name}.{field}' for name in names)})" for field in SETTINGS.names}
     return f"SELECT {rows}.*, {struct_sql(fields)} AS settings FROM {rows} {' '.join(joins)}"
-
-
-def with_settings(rows: DataFrame, settings: Mapping[str, ConsumerSettings], *names: str) -> DataFrame:
-    """The same for the rows of a DataFrame."""
-    if not settings:
-        return rows.withColumn("settings", F.struct(*(F.lit(None).cast(f.dataType).alias(f.name) for f in SETTINGS)))
-    configured = [(name, tuple(getattr(s, f) for f in SETTINGS.names)) for name, s in settings.items()]
-    frame = rows.sparkSession.createDataFrame(configured, StructType().add("name", STRING).add("values", SETTINGS))
-    found = []
-    for number, name in enumerate(names):
-        of_name = frame.select(F.col("name").alias(f"name_{number}"), F.col("values").alias(f"values_{number}"))
-        rows = rows.join(F.broadcast(of_name), rows[name] == F.col(f"name_{number}"), how="left")
-        found.append(f"values_{number}")
-    first = F.struct(*(F.coalesce(*(F.col(s)[f] for s in found)).alias(f) for f in SETTINGS.names))
-    return rows.withColumn("settings", first).drop(*found, *(f"name_{n}" for n in range(len(names))))

@@ -11,18 +11,15 @@ has the problem: topic, partition, and since_ms, from when on the status lasts t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.findings.words.parts import LISTED
 from pipeline.common.rows import Rows
 from pipeline.tables import FINDING_HISTORY
-from pipeline.tables.columns import INT, STRING
+from pipeline.tables.columns import STRING
 
 _COLUMNS = (
     "snapshot_id",
@@ -42,41 +39,6 @@ PROBLEMS = StructType([*_WHAT, StructField("facts", STRING)])
 """The columns of a problem."""
 WORDED = StructType([*_WHAT, *(FINDING_HISTORY.schema[name] for name in _TEXTS)])
 """The columns of a problem with its words (`words.kinds.with_words`)."""
-
-
-def problem(
-    rows: DataFrame,
-    *,
-    kind: Column,
-    severity: Column,
-    magnitude: Column,
-    facts: Sequence[Column | str],
-    group: Column | None = None,
-    client: Column | None = None,
-    instance: Column | None = None,
-    topic: Column | None = None,
-    partitions: Column | None = None,
-    places: Column | None = None,
-) -> DataFrame:
-    """A row for each row of `rows`, which have SNAPSHOT. A column that is not given is NULL.
-
-    `facts` are columns of the rows, or other columns with a name.
-    """
-    nothing = F.lit(None).cast("string")
-    return rows.select(
-        "snapshot_id",
-        kind.alias("kind"),
-        "cluster",
-        (nothing if group is None else group).alias("group_id"),
-        (nothing if client is None else client).alias("client_id"),
-        (nothing if instance is None else instance).alias("instance"),
-        (nothing if topic is None else topic).alias("topic"),
-        (F.lit(None).cast(ArrayType(INT)) if partitions is None else partitions).alias("partitions"),
-        severity.alias("severity"),
-        magnitude.cast("double").alias("magnitude"),
-        (nothing if places is None else places).alias("places"),
-        F.to_json(F.struct(*facts)).alias("facts"),
-    )
 
 
 def distinct_sql(name: str) -> str:

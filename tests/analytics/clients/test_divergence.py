@@ -1,15 +1,17 @@
 """MaxLag beside consumer lag: the example in the article on ConsumerFetcherManager's MaxLag, and invented cases."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace as Row
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.divergence import client_divergence
 from pipeline.analytics.clients.instances import observed, with_instance
-from pipeline.analytics.lag.lag import lag_table
+from pipeline.analytics.lag.lag import LAG_PARTS, lag_of_readers
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -19,7 +21,7 @@ from pipeline.tables import (
     LAG,
     WATERMARKS,
 )
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows
 
 # Partition: committed offset, log end.
 TABLE = {0: (353, 8727), 1: (258, 8702), 2: (307, 8615)}
@@ -29,14 +31,14 @@ POSITION = (
     "snapshot_id as_of client_id fetcher topic partition reported_lag queue_chunks requests_total bytes_total "
     "source endpoint"
 )
+COMMIT = "snapshot_id group_id topic partition committed_offset"
 METRICS = "kafka_client_metrics"
 
 
 class Snapshots:
     """Successive snapshots of an old consumer of group and client `mgroup`, a minute apart."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+    def __init__(self) -> None:
         self.positions: list[tuple[Any, ...]] = []
         self.commits: list[tuple[Any, ...]] = []
         self.ends: list[tuple[Any, ...]] = []
@@ -70,35 +72,35 @@ class Snapshots:
             read_at = None if late_ms is None else datetime.fromtimestamp((at + late_ms) / 1000, UTC)
             self.ends.append((at, read_at, "mtopic", partition, 0, ends[partition]))
 
-    def tables(self, clients: dict[str, ConsumerSettings]) -> tuple[DataFrame, DataFrame]:
-        """The rows of `lag`, and those of `client_divergence`."""
-        spark, settings = self.spark, clients
-        positions = frame(spark, CLIENT_POSITIONS, POSITION, *self.positions)
-        commits = frame(
-            spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *self.commits
-        )
+    def tables(self, clients: dict[str, ConsumerSettings]) -> tuple[list[Row], list[Row]]:
+        """The rows of `lag`, and those of `client_divergence`, in order."""
         names = "snapshot_id captured_at topic partition log_start_offset high_watermark"
-        ends = frame(spark, WATERMARKS, names, *self.ends)
-        nobody, nothing = frame(spark, GROUP_MEMBERS, "group_id"), frame(spark, LAG, "group_id")
-        reported = observed(positions).localCheckpoint()
-        readers = reader_positions(reported, ends, commits, nobody, nothing, settings)
-        rulers = spark.createDataFrame(
-            [], "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
-        )
-        lag = lag_table(commits, ends, nobody, nothing, rulers, reported=readers.localCheckpoint())
-        before = frame(spark, CLIENT_DIVERGENCE, "group_id")
-        lag = lag.localCheckpoint()
-        return lag, client_divergence(reported, with_instance(lag, reported), before, settings)
+        bronze = {
+            "commits": few_rows(COMMITTED_OFFSETS, COMMIT, *self.commits),
+            "watermarks": few_rows(WATERMARKS, names, *self.ends),
+            "members": few_rows(GROUP_MEMBERS, "group_id"),
+        }
+        positions, nothing = few_rows(CLIENT_POSITIONS, POSITION, *self.positions), few_rows(LAG, "group_id")
+        readers = reader_positions({**bronze, "positions": positions, "before": nothing}, (), clients)
+        rulers = Rows(arrow_schema(LAG_PARTS["rulers"]).empty_table())
+        parts = {**bronze, "previous": nothing, "rulers": rulers, "reported": readers}
+        lag = lag_of_readers(parts, {}).collected_table()
+        reported = observed(positions.collected_table())
+        before = few_rows(CLIENT_DIVERGENCE, "group_id").collected_table()
+        divergence = client_divergence(reported, with_instance(lag, reported), before, clients)
+        ordered = (rows.sort_by("snapshot_id").to_pylist() for rows in (lag, divergence))
+        of_lag, of_clients = ([Row(**row) for row in rows] for rows in ordered)
+        return of_lag, of_clients
 
 
 @pytest.fixture
-def snapshots(spark: SparkSession) -> Snapshots:
-    return Snapshots(spark)
+def snapshots() -> Snapshots:
+    return Snapshots()
 
 
-def lagging(lag: DataFrame, at: int) -> dict[int, tuple[int | None, ...]]:
+def lagging(lag: list[Row], at: int) -> dict[int, tuple[int | None, ...]]:
     """By partition: fetched offset, consumer lag, fetcher lag, divergence."""
-    found = lag.where(f"snapshot_id = {MINUTE_MS * at}").collect()
+    found = [row for row in lag if row.snapshot_id == MINUTE_MS * at]
     return {r.partition: (r.fetched_offset, r.consumer_lag, r.fetcher_lag, r.divergence) for r in found}
 
 
@@ -113,7 +115,7 @@ def test_the_example_of_the_article(snapshots: Snapshots) -> None:
     assert lagging(lag, 1)[1] == (None, 8444, None, None)
     assert lagging(lag, 2) == {0: (353, 8374, 8374, 0), 1: (258, 8444, 8444, 0), 2: (307, 8308, 8308, 0)}
     assert lagging(lag, 3) == {0: (353, 8374, 8374, 0), 1: (259, 8444, 8443, 1), 2: (307, 8308, 8308, 0)}
-    last = divergence.where(f"snapshot_id = {3 * MINUTE_MS}").collect()[0]
+    last = divergence[2]
     assert (last.group_id, last.max_lag, last.max_fetcher_lag, last.sum_fetcher_lag) == ("mgroup", 8443, 8443, 25125)
     assert (last.max_consumer_lag, last.sum_consumer_lag) == (8444, 25126)
     assert (last.max_divergence, last.sum_divergence, last.verdict) == (1, 1, "truthful")
@@ -123,7 +125,7 @@ def test_a_commit_beyond_the_end_of_one_partition_hides_no_lag_of_a_client(snaps
     ends = [end for _, end in TABLE.values()]
     for number in (1, 2):
         snapshots.add([0, 0, 0], number, [2**63 - 1, 258, 307], ends)
-    last = snapshots.tables({})[1].orderBy("snapshot_id").collect()[-1]
+    last = snapshots.tables({})[1][-1]
     assert (last.sum_consumer_lag, last.sum_divergence) == (8444 + 8308, 8444 + 8308)
 
 
@@ -132,9 +134,8 @@ def test_with_default_buffers_max_lag_is_0_and_blind(snapshots: Snapshots) -> No
     ends = [end for _, end in TABLE.values()]
     for number in (1, 2, 3):
         snapshots.add([0, 0, 0], number, OFFSETS, ends)
-    lag, divergence = snapshots.tables({})
+    lag, rows = snapshots.tables({})
     assert lagging(lag, 3) == {0: (8727, 8374, 0, 8374), 1: (8702, 8444, 0, 8444), 2: (8615, 8308, 0, 8308)}
-    rows = divergence.orderBy("snapshot_id").collect()
     assert [r.verdict for r in rows] == [None, "blind", "blind"]
     assert (rows[-1].max_lag, rows[-1].max_divergence, rows[-1].hidden_lag) == (0, 8444, 8444)
     assert rows[-1].since == rows[1].captured_at
@@ -146,7 +147,7 @@ def test_a_queue_hides_as_many_records_as_it_holds(snapshots: Snapshots) -> None
         fetched = 25 * number
         snapshots.add([900 - fetched, 900, 900], number, [fetched, 0, 0], [900, 900, 900])
     settings = ConsumerSettings.of_properties({"queued.max.message.chunks": 2, "fetch.message.max.bytes": 1_000})
-    last = snapshots.tables({"mgroup": settings})[1].orderBy("snapshot_id").collect()[-1]
+    last = snapshots.tables({"mgroup": settings})[1][-1]
     assert (last.record_bytes, last.queue_records) == (4, 500)
     # It has three threads, because it has three queues.
     assert last.buffer_bound_bytes == 3 * 2 * 1_000
@@ -154,7 +155,7 @@ def test_a_queue_hides_as_many_records_as_it_holds(snapshots: Snapshots) -> None
     with_heap = ConsumerSettings.of_properties(
         {"queued.max.message.chunks": 2, "fetch.message.max.bytes": 1_000, "heap_bytes": 8_000}
     )
-    reported = snapshots.tables({"mgroup": with_heap})[1].orderBy("snapshot_id").collect()[-1]
+    reported = snapshots.tables({"mgroup": with_heap})[1][-1]
     assert reported.heap_share == 0.75
 
 
@@ -162,7 +163,7 @@ def test_a_gauge_whose_counters_stand_still_is_stale_while_logs_grow(snapshots: 
     for number, requests in enumerate((1, 2, 2, 2, 3)):
         snapshots.add([0, 0, 0], requests, [100, 100, 100], [100 + 10 * number] * 3)
     lag, divergence = snapshots.tables({})
-    assert [r.verdict for r in divergence.orderBy("snapshot_id").collect()][2:4] == ["truthful", "stale"]
+    assert [r.verdict for r in divergence][2:4] == ["truthful", "stale"]
     # The fetched offset stays as it was at the last answer, and is at the end again at the next.
     assert [lagging(lag, at)[0][0] for at in (2, 3, 4, 5)] == [110, 110, 110, 140]
 
@@ -171,11 +172,11 @@ def test_late_commits_do_not_make_a_gauge_blind(snapshots: Snapshots) -> None:
     """There are ten records and one commit per minute, so up to twenty records may be read and not committed."""
     for number in range(1, 4):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 20] * 3, [100 + 10 * number] * 3)
-    assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()][1:] == ["truthful"] * 2
+    assert [r.verdict for r in snapshots.tables({})[1]][1:] == ["truthful"] * 2
 
 
 def test_the_allowed_delay_of_commits_depends_on_when_snapshots_were_read(snapshots: Snapshots) -> None:
     """There are ten records in 20 s and one commit per minute, so up to forty may be read and not committed."""
     for number, late_ms in enumerate((40_000, 0), start=1):
         snapshots.add([0, 0, 0], number, [100 + 10 * number - 30] * 3, [100 + 10 * number] * 3, late_ms)
-    assert [r.verdict for r in snapshots.tables({})[1].orderBy("snapshot_id").collect()] == [None, "truthful"]
+    assert [r.verdict for r in snapshots.tables({})[1]] == [None, "truthful"]

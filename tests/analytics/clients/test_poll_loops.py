@@ -3,16 +3,15 @@
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.analytics.clients.instances import observed, with_instance
 from pipeline.analytics.clients.poll_loops import poll_states
 from pipeline.tables import CLIENT_POSITIONS, LAG
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows
 
 SECOND_MS = 1_000
 COSTLY_MS = 110
@@ -68,7 +67,7 @@ class PollLoop:
                 self.buffered.append((topic, count))
 
 
-def states(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> DataFrame:
+def states(loops: dict[str, PollLoop], sample_s: int) -> list[dict[str, Any]]:
     """`poll_states` of clients, sampled for three minutes."""
     positions: list[tuple[Any, ...]] = []
     lag: list[tuple[Any, ...]] = []
@@ -78,27 +77,30 @@ def states(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> Da
                 loop.poll()
             positions.append((at_ms, client, loop.asked // 50, "kafka_client_metrics", f"http://{client}:9404"))
             lag += [(at_ms, "g", client, t, 0, loop.read.get(t, 0), loop.end(t, at_ms)) for t in loop.rates]
-    return states_of(spark, positions, lag)
+    return states_of(positions, lag)
 
 
-def states_of(spark: SparkSession, positions: list[tuple[Any, ...]], lag: list[tuple[Any, ...]]) -> DataFrame:
-    names = "snapshot_id client_id requests_total source endpoint"
-    as_of = F.timestamp_millis("snapshot_id")
-    reported = observed(frame(spark, CLIENT_POSITIONS, names, *positions).withColumn("as_of", as_of)).localCheckpoint()
-    names = "snapshot_id group_id client_id topic partition consumed_offset high_watermark"
-    readers = frame(spark, LAG, names, *lag).withColumn("captured_at", as_of)
-    return poll_states(with_instance(readers, reported), reported)
+def states_of(positions: list[tuple[Any, ...]], lag: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    names = "as_of snapshot_id client_id requests_total source endpoint"
+    rows = few_rows(CLIENT_POSITIONS, names, *((at(row[0]), *row) for row in positions))
+    reported = observed(rows.collected_table())
+    names = "captured_at snapshot_id group_id client_id topic partition consumed_offset high_watermark"
+    readers = few_rows(LAG, names, *((at(row[0]), *row) for row in lag)).collected_table()
+    found: list[dict[str, Any]] = poll_states(with_instance(readers, reported), reported).to_pylist()
+    return found
 
 
-def called_paused(spark: SparkSession, loops: dict[str, PollLoop], sample_s: int) -> dict[str, set[str]]:
-    rows = states(spark, loops, sample_s).where("is_paused").collect()
-    return {client: {r.topic for r in rows if r.client_id == client} for client in loops}
+def at(epoch_ms: int) -> datetime:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+
+
+def called_paused(loops: dict[str, PollLoop], sample_s: int) -> dict[str, set[str]]:
+    rows = [row for row in states(loops, sample_s) if row["is_paused"]]
+    return {client: {r["topic"] for r in rows if r["client_id"] == client} for client in loops}
 
 
 @pytest.mark.parametrize("sample_s", [10, 15])
-def test_a_partition_that_a_slow_client_skips_while_all_others_move_is_paused(
-    spark: SparkSession, sample_s: int
-) -> None:
+def test_a_partition_that_a_slow_client_skips_while_all_others_move_is_paused(sample_s: int) -> None:
     random.seed(1)
     rates = {"costly": 12.0, "light": 20.0, "kept": 15.0}
     few = {"max_poll_records": 10, "chunk": 20}
@@ -108,7 +110,7 @@ def test_a_partition_that_a_slow_client_skips_while_all_others_move_is_paused(
         "with-an-idle-one": PollLoop(rates | {"idle": 0.0}, frozenset({"kept"}), **few),
         "none": PollLoop(rates, **few),
     }
-    assert called_paused(spark, loops, sample_s) == {
+    assert called_paused(loops, sample_s) == {
         "one": {"kept"},
         "two": {"kept", "also"},
         "with-an-idle-one": {"kept"},
@@ -117,9 +119,7 @@ def test_a_partition_that_a_slow_client_skips_while_all_others_move_is_paused(
 
 
 @pytest.mark.parametrize(("others", "paused"), [([10, 20, 30, 40], {"still"}), ([10, 20, 30, 30], set())])
-def test_a_partition_is_paused_only_if_all_others_have_moved(
-    spark: SparkSession, others: list[int], paused: set[str]
-) -> None:
+def test_a_partition_is_paused_only_if_all_others_have_moved(others: list[int], paused: set[str]) -> None:
     """In the last case, one of the others has not moved: it waits, too, and is not paused."""
     read = {"costly": [10, 20, 30, 40], "light": [10, 20, 30, 40], "other": others, "still": [0, 0, 0, 0]}
     times = [number * 10 * SECOND_MS for number in range(1, 6)]
@@ -129,12 +129,12 @@ def test_a_partition_is_paused_only_if_all_others_have_moved(
         for topic, later in read.items()
         for n, (at_ms, consumed) in enumerate(zip(times, [0, *later], strict=True), 1)
     ]
-    found = states_of(spark, positions, lag).where(F.col("is_paused") & (F.col("snapshot_id") == times[-1]))
-    assert {row.topic for row in found.collect()} == paused
+    found = [row for row in states_of(positions, lag) if row["is_paused"] and row["snapshot_id"] == times[-1]]
+    assert {row["topic"] for row in found} == paused
 
 
 @pytest.mark.parametrize("sample_s", [2, 10, 20])
-def test_a_partition_that_waits_for_a_slow_topic_is_never_paused(spark: SparkSession, sample_s: int) -> None:
+def test_a_partition_that_waits_for_a_slow_topic_is_never_paused(sample_s: int) -> None:
     """However much is handed out at once, and however much of a slow topic is buffered."""
     random.seed(2)
     loops = {}
@@ -143,4 +143,4 @@ def test_a_partition_that_waits_for_a_slow_topic_is_never_paused(spark: SparkSes
         rates = {topic: random.choice([2.0, 5.0, 20.0, 60.0]) for topic in topics}
         shape = {"max_poll_records": random.choice([1, 10, 100, 500]), "chunk": random.choice([5, 50, 400, 5_000])}
         loops[f"app-{number}"] = PollLoop(rates, **shape)
-    assert {client: topics for client, topics in called_paused(spark, loops, sample_s).items() if topics} == {}
+    assert {client: topics for client, topics in called_paused(loops, sample_s).items() if topics} == {}

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from types import SimpleNamespace as Row
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.analytics.clients.clients import reader_positions
 from pipeline.analytics.clients.divergence import client_divergence
 from pipeline.analytics.clients.instances import observed, with_instance
 from pipeline.analytics.clients.poll_loops import poll_states
 from pipeline.analytics.clients.problems import problems
-from pipeline.analytics.clients.scala_fetchers import fetcher_states
-from pipeline.analytics.lag.lag import lag_table
+from pipeline.analytics.clients.scala_fetchers import fetcher_states, growing_topics
+from pipeline.analytics.lag.lag import LAG_PARTS, lag_of_readers
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows
 from pipeline.config.consumers import ConsumerSettings
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -24,12 +26,11 @@ from pipeline.tables import (
     WATERMARKS,
     Table,
 )
-from tests.helpers.rows import frame
-from tests.helpers.worded import worded
+from tests.helpers.rows import few_rows
+from tests.helpers.worded import worded_rows
 
 MINUTE_MS = 60_000
 METRICS, LOG = "kafka_client_metrics", "kafka_request_log"
-RULER = "cluster string, topic string, partition int, snapshot_id bigint, ruler binary"
 SETTINGS = {
     name: ConsumerSettings.of_properties({setting: wait_ms})
     for name, setting, wait_ms in (("batch", "fetch.max.wait.ms", 10_000), ("c-batch", "fetch.wait.max.ms", 10_000))
@@ -66,10 +67,10 @@ class Cluster:
         self.report(at, client, endpoint, topic=group, partition=partition, reported_lead=read, reported_lag=0)
         self.reader(at, group, client, partition, end, f"/{pod}")
 
-    def frame(self, spark: SparkSession, table: Table) -> DataFrame:
+    def few_rows(self, table: Table) -> Rows:
         rows = self.rows[table]
         names = sorted({name for row in rows for name in row})
-        return frame(spark, table, " ".join(names), *([row.get(n) for n in names] for row in rows))
+        return few_rows(table, " ".join(names), *([row.get(n) for n in names] for row in rows))
 
 
 def shared(cluster: Cluster) -> None:
@@ -202,25 +203,25 @@ Found = dict[str, list[Row]]
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession) -> Found:
+def found() -> Found:
     """The rows for all cases, by table."""
     cluster = Cluster()
     for case in CASES:
         case(cluster)
-    positions, commits, ends, members = (
-        cluster.frame(spark, t) for t in (CLIENT_POSITIONS, COMMITTED_OFFSETS, WATERMARKS, GROUP_MEMBERS)
-    )
-    nothing = frame(spark, LAG, "group_id")
-    reported = observed(positions).localCheckpoint()
-    readers = reader_positions(reported, ends, commits, members, nothing, SETTINGS)
-    rulers = spark.createDataFrame([], RULER)
-    lag = lag_table(commits, ends, members, nothing, rulers, reported=readers.localCheckpoint()).localCheckpoint()
-    of_process = with_instance(lag, reported).localCheckpoint()
-    before = frame(spark, CLIENT_DIVERGENCE, "group_id")
-    divergence = client_divergence(reported, of_process, before, SETTINGS).localCheckpoint()
-    fetchers = fetcher_states(reported, ends, SETTINGS)
+    names = {"commits": COMMITTED_OFFSETS, "watermarks": WATERMARKS, "members": GROUP_MEMBERS}
+    bronze = {name: cluster.few_rows(table) for name, table in names.items()}
+    positions, nothing = cluster.few_rows(CLIENT_POSITIONS), few_rows(LAG, "group_id")
+    readers = reader_positions({**bronze, "positions": positions, "before": nothing}, (), SETTINGS)
+    rulers = Rows(arrow_schema(LAG_PARTS["rulers"]).empty_table())
+    lag = lag_of_readers({**bronze, "previous": nothing, "rulers": rulers, "reported": readers}, {}).collected_table()
+    reported = observed(positions.collected_table())
+    of_process = with_instance(lag, reported)
+    before = few_rows(CLIENT_DIVERGENCE, "group_id").collected_table()
+    divergence = client_divergence(reported, of_process, before, SETTINGS)
+    fetchers = fetcher_states(reported, growing_topics(bronze["watermarks"].collected_table()), SETTINGS)
     wrong = problems(divergence, fetchers, poll_states(of_process, reported, SETTINGS), of_process)
-    return {"lag": lag.collect(), "divergence": divergence.collect(), "problems": worded(wrong).collect()}
+    found = {"lag": lag.to_pylist(), "divergence": divergence.to_pylist(), "problems": worded_rows(wrong)}
+    return {name: [Row(**row) for row in rows] for name, rows in found.items()}
 
 
 def wrong(found: Found, group: str, *kinds: str) -> set[tuple[str, str]]:
