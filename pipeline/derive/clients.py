@@ -43,10 +43,11 @@ def keep_clients(batch: Batch, _: Readers) -> None:
         of_clients = batch.rows(table, read, *columns).where_known("client_id")
         parts[name] = of_clients.mapped(with_client_key, CLIENT_PARTS[name])
     logs = batch.rows(WATERMARKS, ids, *GROWING.names, "high_watermark")
+    topics = _known_topics(logs)
     compute = partial(
         judge_clients,
-        topics=_known_topics(logs),
-        growing=_growing_topics(logs, parts["positions"]),
+        topics=topics,
+        growing=_growing_topics(logs, parts["positions"], topics),
         snapshot_ids=ids,
         new_ids=batch.snapshot_ids,
         settings=batch.settings.clients,
@@ -73,9 +74,11 @@ def _known_topics(logs: Rows) -> pa.Table:
     return logs.grouped(key, known_topics, KNOWN_TOPICS).collected_table()
 
 
-def _growing_topics(logs: Rows, positions: Rows) -> pa.Table:
+def _growing_topics(logs: Rows, positions: Rows, topics: pa.Table) -> pa.Table:
     """The topics of old consumers' queues whose logs have grown. Mostly there are no such consumers."""
-    queued = positions.where_known("queue_chunks").distinct("topic")
-    if not queued:
+    written = positions.where_known("queue_chunks").distinct("topic")
+    if not written:
         return arrow_schema(GROWING).empty_table()
+    # Agents may write a topic differently. By its written name, its log is not found, and no fetcher is ever blocked.
+    queued = written | Rows(topics).where_in("written", [*written]).distinct("known")
     return logs.where_in("topic", [*queued]).grouped(TOPIC, growing_topics, GROWING).collected_table()
