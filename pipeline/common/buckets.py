@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import NamedTuple
 from zlib import crc32
 
@@ -47,16 +47,30 @@ class Spread:
     key: tuple[str, ...] = ()
     buckets: int | None = None
 
+    def split_tables(self, tables: Bucket, count: int) -> Sequence[Callable[[], Bucket]]:
+        """Functions that return the rows of the tables in each of `count` buckets, in this process."""
+        numbers = {name: self._hashes(rows) % count for name, rows in tables.items()}
+
+        def of_bucket(number: int) -> Bucket:
+            # By a filter, because `take` would first copy all rows of a table in several chunks.
+            return {name: rows.filter(pa.array(numbers[name] == number)) for name, rows in tables.items()}
+
+        return [partial(of_bucket, number) for number in range(count)]
+
     def bucket_numbers(self, rows: pa.Table) -> npt.NDArray[np.int64]:
-        """The number of each row's bucket, which is the same in each process. NULL counts as a value."""
+        """The number of each row's bucket, which is the same in each process."""
+        count = self.buckets or BUCKETS_IF_NOT_GIVEN
+        return _numbers_by_task(count)[self._hashes(rows) % count]
+
+    def _hashes(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+        """A hash of each row's key. NULL counts as a value."""
         hashes = np.zeros(len(rows), np.int64)
         for name in self.key:
             values = rows[name].combine_chunks().dictionary_encode(null_encoding="encode")
             texts = values.dictionary.cast(pa.string()).cast(pa.binary()).to_pylist()
             hash_of_text = np.array([0 if text is None else crc32(text) for text in texts], np.int64)
             hashes = (hashes * 31 + hash_of_text[values.indices.to_numpy()]) % 2**32
-        count = self.buckets or BUCKETS_IF_NOT_GIVEN
-        return _numbers_by_task(count)[hashes % count]
+        return hashes
 
 
 @cache

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +19,7 @@ from pipeline.common.arrow_udf import OfRows
 from pipeline.common.bad_values import bad_values
 from pipeline.common.buckets import (
     PACKED,
+    ROWS_A_BUCKET,
     Bucket,
     Form,
     OfBucket,
@@ -28,6 +31,8 @@ from pipeline.common.buckets import (
 )
 from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -166,13 +171,11 @@ def bucketed(
 ) -> Rows:
     """What a function makes of the rows of several tables; all rows of a key are in one bucket.
 
-    `schemas` has the columns of each part that the function gets. If all parts are few rows, they are one bucket. See
-    `in_buckets` for many rows.
+    `schemas` has the columns of each part that the function gets. See `in_buckets` for many rows.
     """
-    if (few := _few_rows(parts, schemas)) is not None:
-        with bad_values():
-            return Rows(function(few))
     spread = Spread(tuple(key), buckets)
+    if (few := _few_rows(parts, schemas)) is not None:
+        return Rows(pa.concat_tables(_on_driver(few, spread, function)))
     packed = _packed_parts(parts, schemas, spread)
     return Rows(in_buckets(packed, spread, schemas, lambda bucket: iter(function(bucket).to_batches()), returns))
 
@@ -191,18 +194,18 @@ def tables_in_buckets(
     packed rows, and returns them so that Spark computes them only once for all tables.
     """
     if (few := _few_rows(parts, schemas)) is not None:
-        with bad_values():
-            return {name: Rows(rows) for name, rows in function(few).items()}
+        made = _on_driver(few, spread, function)
+        return {name: Rows(pa.concat_tables(each[name] for each in made)) for name in returns}
     named = {name: {f"{name} {number}": form for number, form in enumerate(forms)} for name, forms in returns.items()}
 
     def packed_tables(bucket: Bucket) -> Iterator[pa.RecordBatch]:
         for name, rows in function(bucket).items():
             yield from packed_rows(rows, named[name])
 
-    made = compute_once(in_buckets(_packed_parts(parts, schemas, spread), spread, schemas, packed_tables, PACKED))
+    kept = compute_once(in_buckets(_packed_parts(parts, schemas, spread), spread, schemas, packed_tables, PACKED))
     tables = {}
     for name, forms in named.items():
-        packed = tuple(Packed(made, part, form) for part, form in forms.items())
+        packed = tuple(Packed(kept, part, form) for part, form in forms.items())
         tables[name] = Rows(packed[0].unpacked(), packed)
     return tables
 
@@ -212,6 +215,19 @@ def _few_rows(parts: Mapping[str, Rows], schemas: Mapping[str, StructType]) -> d
     if not all(isinstance(rows.rows, pa.Table) for rows in parts.values()):
         return None
     return {name: rows.chosen(schemas[name]).rows for name, rows in parts.items()}
+
+
+def _on_driver(parts: Bucket, spread: Spread, function: Callable[[Bucket], T]) -> list[T]:
+    """What a function makes of few rows: of all together, or of a bucket for each core at a time.
+
+    A bucket is made just before it is needed, so that not all rows are in memory twice.
+    """
+    count = max(spread.buckets or 1, 1 + max(map(len, parts.values()), default=0) // ROWS_A_BUCKET)
+    with bad_values():
+        if count == 1 or not spread.key:
+            return [function(parts)]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            return [*threads.map(lambda bucket: function(bucket()), spread.split_tables(parts, count))]
 
 
 def _packed_parts(parts: Mapping[str, Rows], schemas: Mapping[str, StructType], spread: Spread) -> dict[str, Packed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, dropwhile, pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from pyspark.sql import Window
@@ -16,6 +16,7 @@ from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.epoch import HOUR_MS, utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake, further_back, of_cluster, of_snapshots, one_of
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -34,9 +35,8 @@ REMOVED = "lag removed"
 DONE = (JOB, PASSED_OVER, REMOVED)
 MAX_LOOKBACK = 10
 """The most snapshots to look back for a complete one: a partial one may lack a group whose values carry over."""
-MOST_ROWS = 5_000_000
-"""The most rows of several snapshots that are computed together: after a long outage of a large cluster, more would not
-fit into memory."""
+RULER_AS_ROWS = 10
+"""A ruler of the log index has 3 to 20 kB, a row of `lag` with what it is computed from 5 kB."""
 RULERS_A_BUCKET = 20_000
 """Rulers that are in memory together: that in the index, and one after each snapshot. One has up to 20 kB."""
 FEWEST_APART = 3
@@ -152,6 +152,11 @@ class Backlog:
         return [s.snapshot_id for s in self.before[: len(incomplete) + 1]]
 
     @property
+    def size(self) -> int:
+        """How many rows the batch counts for in memory."""
+        return _size(self.batch)
+
+    @property
     def has_positions(self) -> bool:
         """Whether clients have reported anything in the batch."""
         return any(s.positions for s in self.batch)
@@ -195,7 +200,7 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
 
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
-    """The backlog of a cluster, with at most `most` snapshots in its batch, and MOST_ROWS if it has several."""
+    """The backlog of a cluster, with at most `most` snapshots in its batch. Several are fewer than MANY_ROWS."""
     through = Index.head(lake, cluster)
     around = _around_the_first_due(lake, cluster, most, through)
     first_due = [row["snapshot_id"] for row in around if row["has_lag"] is None][:most]
@@ -214,9 +219,14 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
 
 
 def _as_many_as_fit(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """The first snapshots, which have at most MOST_ROWS together; at least one."""
-    sums = accumulate(snapshot.rows for snapshot in snapshots)
-    return [s for number, (s, rows) in enumerate(zip(snapshots, sums, strict=True)) if number == 0 or rows <= MOST_ROWS]
+    """The first snapshots, which count for fewer than MANY_ROWS together; at least one."""
+    return [s for number, s in enumerate(snapshots) if number == 0 or _size(snapshots[: number + 1]) < MANY_ROWS]
+
+
+def _size(snapshots: Sequence[Snapshot]) -> int:
+    """The larger of their rows and their rulers: that in the index of each partition, and one after each snapshot."""
+    rulers = max((s.ends for s in snapshots), default=0) * (1 + len(snapshots))
+    return max(sum(s.rows for s in snapshots), rulers * RULER_AS_ROWS)
 
 
 _AROUND_THE_FIRST_DUE = """

@@ -57,7 +57,7 @@ class Batch:
     def seen(self) -> Rows:
         """The rows of WATERMARKS of the batch and of the tail of the log index."""
         # Few rows are kept for the steps that read them; many rows are read again each time.
-        are_few = sum(s.rows for s in self.backlog.batch) < MANY_ROWS
+        are_few = self.backlog.size < MANY_ROWS
         return self.backlog.index.watermarks(self.snapshot_ids, once=are_few)
 
     @cached_property

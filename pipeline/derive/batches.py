@@ -134,7 +134,7 @@ def _compute_batch(
     snapshots = backlog.batch
     if not snapshots:
         return 0, False
-    lake.expect_rows(sum(s.rows for s in snapshots))
+    lake.expect_rows(backlog.size)
     batch = Batch(lake, cluster, backlog, settings, clock)
     ids = batch.snapshot_ids
     try:

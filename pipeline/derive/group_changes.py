@@ -23,7 +23,7 @@ from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
 from pipeline.lake import Lake, of_snapshots, one_of
-from pipeline.lake.few_rows import MANY_ROWS
+from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 
 
@@ -108,7 +108,7 @@ def _first_of_few(before: Sequence[Snapshot], snapshot_id: int) -> int:
     rows = 0
     for snapshot in before[: -MAX_LOOKBACK - 1 : -1]:
         rows += snapshot.rows
-        if rows >= MANY_ROWS:
+        if rows >= FEW_FOR_SPARK:
             break
         snapshot_id = snapshot.snapshot_id
     return snapshot_id

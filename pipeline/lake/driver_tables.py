@@ -28,7 +28,7 @@ from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
 from pipeline.lake.delta_rs import arrow_schema, delete_rows, merge_rows, query_rows, replace_rows, select_rows
 from pipeline.lake.durable import sync_checkpoint, sync_versions
-from pipeline.lake.few_rows import MANY_ROWS
+from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
 from pipeline.tables import SNAPSHOT_AT, Table
@@ -83,8 +83,8 @@ class DriverTables:
                     raise
             sync_versions(folder, [0])
 
-    def read(self, table: Table, where: str, names: Sequence[str], *, are_few: bool) -> pa.Table | None:
-        """Some columns of the rows that satisfy `where`; None if there are MANY_ROWS or more.
+    def read(self, table: Table, where: str, names: Sequence[str], limit: int, *, are_few: bool) -> pa.Table | None:
+        """Some columns of the rows that satisfy `where`; None if they reach the limit.
 
         Unless `are_few`, the rows are counted first, so that many rows are not read only to be dropped.
         """
@@ -93,10 +93,10 @@ class DriverTables:
             found = self._open(table)
             if not are_few:
                 (count,) = select_rows(found, f"count(*) FROM rows WHERE {for_datafusion(where)}")[0].to_pylist()
-                if count >= MANY_ROWS:
+                if count >= limit:
                     return None
-            rows = select_rows(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {MANY_ROWS}")
-            return rows.cast(arrow_schema(found, names)) if rows.num_rows < MANY_ROWS else None
+            rows = select_rows(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {limit}")
+            return rows.cast(arrow_schema(found, names)) if rows.num_rows < limit else None
 
     def query(self, text: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
         """The rows of a query, in which the tables have their own names."""
@@ -140,11 +140,11 @@ class DriverTables:
             return counts
 
     def staged(self, name: str) -> pa.Table | None:
-        """Rows that Spark has staged as Parquet; None if there are MANY_ROWS or more."""
+        """Rows that Spark has staged as Parquet; None if they are too many for a plan."""
         instants = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
         try:
             files = ds.dataset(self._root / STAGING / name, format=instants)
-            return files.to_table() if files.count_rows() < MANY_ROWS else None
+            return files.to_table() if files.count_rows() < FEW_FOR_SPARK else None
         except (pa.ArrowException, OSError):  # replaced meanwhile; Spark will report what is missing
             return None
 

@@ -1,7 +1,7 @@
 """Spark settings for queries on few rows, for which code generation and adaptive planning cost more than they save.
 
-A job begins with the settings for few rows. As soon as it finds many rows, it restores the session's own settings.
-Whether the driver reads and writes the rows is decided for each `Lake`: a large cluster must not slow down small ones.
+A job begins with the settings for few rows. As soon as it finds more rows, it restores the session's own settings.
+Whether the driver reads, computes and writes the rows is decided for each `Lake`, by MANY_ROWS.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-MANY_ROWS = 50_000
-"""From this number of rows on, code generation saves more than it costs, even if a process runs each query once."""
+FEW_FOR_SPARK = 50_000
+"""From this number of rows on, generated code saves Spark more than it costs, even if a process runs each query once.
+Fewer rows may also become part of a plan."""
+MANY_ROWS = 2_500_000
+"""From this number of rows in the bronze tables of a batch on, Spark's workers compute it. With fewer rows, the driver
+takes a third of the CPU time in a new process; but all of them are in its memory, 5 GB for a million readers."""
 
 _own: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 """Sessions that now have the settings for few rows, and the values that these settings had before."""
@@ -39,7 +43,7 @@ _lock = Lock()
 
 @contextmanager
 def for_few_rows(spark: SparkSession) -> Iterator[None]:
-    """Runs queries with the settings for few rows, until the end or until `expect_rows` is called with many rows.
+    """Runs queries with the settings for few rows, until the end or until `expect_rows` is called with more rows.
 
     After that, the session has its own settings again. On Databricks, or if a server refuses the settings, it does
     nothing. If several jobs run in one session, the first one changes the settings, and the first one that ends
@@ -71,8 +75,8 @@ def expects_few(spark: SparkSession) -> bool:
 
 
 def expect_rows(spark: SparkSession, rows: int) -> None:
-    """Announces how many rows the next queries read. If these are many, the session's own settings are restored."""
-    if rows >= MANY_ROWS:
+    """Announces how many rows the next queries read. If these are more, the session's own settings are restored."""
+    if rows >= FEW_FOR_SPARK:
         with _lock:
             _put_back(spark)
 

@@ -22,7 +22,7 @@ from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import Rows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import STAGING, NotForDriverError, arrow_rows
-from pipeline.lake.few_rows import MANY_ROWS
+from pipeline.lake.few_rows import FEW_FOR_SPARK, MANY_ROWS
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
 from pipeline.lake.merge import Merged, merge_statement, temporary_view
@@ -73,12 +73,12 @@ class Lake(LakeTables):
         If the rows are few, they are read immediately, without Spark.
         """
         names = columns or table.columns
-        few = self._read_few(table, where, names)
-        return Rows(self.read(table).where(where).select(*names) if few is None else few)
+        return self._rows(table, where, names, MANY_ROWS)
 
     def frame(self, table: Table, where: str = "true", *columns: str) -> DataFrame:
         """The same rows as a DataFrame."""
-        return self.rows(table, where, *columns).frame(self.spark, table.some(columns or table.columns))
+        names = columns or table.columns
+        return self._rows(table, where, names, FEW_FOR_SPARK).frame(self.spark, table.some(names))
 
     def query(self, statement: str, *tables: Table) -> list[dict[str, Any]]:
         """The rows of a query, as dictionaries. They must be few.
@@ -91,12 +91,13 @@ class Lake(LakeTables):
         names = {table.name: self.identifier(table) for table in tables}
         return [row.asDict() for row in self.spark.sql(statement.format_map(names)).collect()]
 
-    def _read_few(self, table: Table, where: str, names: Sequence[str]) -> pa.Table | None:
-        """The rows as the driver reads them; None if it cannot, or if they are many."""
+    def _rows(self, table: Table, where: str, names: Sequence[str], limit: int) -> Rows:
+        """The rows, on the driver if it can read them, and if they are fewer than the limit."""
         with suppress(NotForDriverError):
-            if self._driver:
-                return self._driver.read(table, where, names, are_few=self._expects_few)
-        return None
+            few = self._driver.read(table, where, names, limit, are_few=self._expects_few) if self._driver else None
+            if few is not None:
+                return Rows(few)
+        return Rows(self.read(table).where(where).select(*names))
 
     def replace(self, table: Table, rows: DataFrame | Rows, where: str, most: int | None = None) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which must all satisfy it. One commit.
@@ -204,7 +205,7 @@ class Lake(LakeTables):
         kept = self.computed(rows)
         if self._driver is None or isinstance(kept.rows, pa.Table):
             return kept
-        return kept if kept.rows.limit(MANY_ROWS).count() == MANY_ROWS else Rows(kept.collected_table())
+        return kept if kept.rows.limit(FEW_FOR_SPARK).count() == FEW_FOR_SPARK else Rows(kept.collected_table())
 
     def computed_or_staged(self, rows: DataFrame, name: str, snapshot_id: int) -> DataFrame:
         """Many rows, computed only once for several queries, like `computed`; staged if the session cannot keep rows.

@@ -62,10 +62,24 @@ def parts_of(spark: SparkSession, rows: dict[str, list[tuple[object, ...]]], *ma
     return {name: rows_of(name) for name in rows}
 
 
-@pytest.mark.parametrize("many", [(), ("commits",), tuple(ROWS)], ids=["few", "some many", "many"])
-def test_a_function_of_several_tables_gets_all_rows_of_a_key(spark: SparkSession, many: tuple[str, ...]) -> None:
-    found = bucketed(parts_of(spark, ROWS, *many), SCHEMAS, ["topic"], lags, FOUND, 4 if many else None)
+@pytest.mark.parametrize(
+    ("many", "buckets", "on_driver"),
+    [((), None, 1), ((), 4, 4), (("commits",), 4, 0), (tuple(ROWS), 4, 0)],
+    ids=["few", "few in buckets", "some many", "many"],
+)
+def test_a_function_of_several_tables_gets_all_rows_of_a_key(
+    spark: SparkSession, many: tuple[str, ...], buckets: int | None, on_driver: int
+) -> None:
+    called: list[int] = []  # by threads of the driver; Spark's workers have a list of their own
+
+    def lags_of(bucket: Bucket) -> pa.Table:
+        called.append(len(bucket["commits"]))
+        return lags(bucket)
+
+    found = bucketed(parts_of(spark, ROWS, *many), SCHEMAS, ["topic"], lags_of, FOUND, buckets)
     assert sorted((tuple(row.values()) for row in found.collected()), key=str) == EXPECTED
+    assert len(called) == on_driver
+    assert max(called, default=0) < len(ROWS["commits"]) or on_driver < 2, "the rows are spread"
 
 
 @pytest.mark.parametrize("many", [(), tuple(ROWS)], ids=["few", "many"])

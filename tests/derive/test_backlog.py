@@ -182,15 +182,24 @@ def test_there_are_enough_buckets_for_rulers_and_watermarks(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "ids", "has_more"), [(9, [3, 4, 5], False), (8, [3, 4, 5], False), (7, [3, 4], True), (1, [3], True)]
+    ("many", "ids", "has_more"), [(10, [3, 4, 5], False), (9, [3, 4, 5], False), (8, [3, 4], True), (1, [3], True)]
 )
 def test_more_rows_than_fit_into_memory_are_left_to_the_next_batch(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int, ids: list[int], has_more: bool
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, many: int, ids: list[int], has_more: bool
 ) -> None:
     """Snapshots with an odd id have three rows, the others two. A single snapshot is not divided."""
-    monkeypatch.setattr(backlog, "MOST_ROWS", most)
+    monkeypatch.setattr(backlog, "MANY_ROWS", many)
+    monkeypatch.setattr(backlog, "RULER_AS_ROWS", 0)
     found = known(lake, "three rows and two")
     assert ([s.snapshot_id for s in found.batch], found.has_more) == (ids, has_more)
+
+
+def test_rulers_that_do_not_fit_into_memory_are_left_to_the_next_batch(lake: Lake) -> None:
+    """With n snapshots, each partition has n + 1 rulers, which count for ten rows each."""
+    due = known(lake, "three rows and two").batch
+    for partitions, number in ((62_499, 3), (62_500, 2), (83_333, 2), (83_334, 1), (1_000_000, 1)):
+        batch = backlog._as_many_as_fit([s._replace(ends=partitions) for s in due])
+        assert len(batch) == number, partitions
 
 
 def test_the_look_back_is_limited(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.group_changes import keep_group_changes, reach_of
 from pipeline.derive.log_index import Index
 from pipeline.lake import Lake, lake_tables, of_cluster, of_snapshots
-from pipeline.lake.few_rows import MANY_ROWS, for_few_rows
+from pipeline.lake.few_rows import FEW_FOR_SPARK, for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, GROUP_CHANGES, GROUP_MEMBERS, SNAPSHOTS, WATERMARKS, Table
 from tests.helpers.batches import NO_READERS, batch_of
 from tests.helpers.reports import frame
 
 FIRST_MS = 1_769_903_820_000  # 2026-01-31T23:57:00Z: the snapshots are in two date partitions
-FEW, MANY = 10, MANY_ROWS
+FEW, MANY = 10, FEW_FOR_SPARK
 STATUSES = {"c": "complete", "p": "partial"}
 
 

@@ -1,4 +1,4 @@
-"""Runs on a quiet cluster give equal tables: by the driver with its few rows, and by Spark in several buckets."""
+"""Runs on a quiet cluster give equal tables: by the driver, and by Spark. Both compute them in several buckets."""
 
 import re
 from dataclasses import dataclass
@@ -58,15 +58,15 @@ def by_driver(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytes
 def by_spark(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lake_tables, "driver_tables", lambda *_: None)
-        # In several buckets, as the rows of a large cluster.
-        patch.setattr(backlog, "ROWS_A_BUCKET", 2)
-        patch.setattr(backlog, "RULERS_A_BUCKET", 1)
         return made_by_runs(spark, quiet, tmp_path_factory.mktemp("spark"))
 
 
 def made_by_runs(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Made:
     file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
     with pytest.MonkeyPatch.context() as patch:
+        # In several buckets, as the rows of a large cluster.
+        patch.setattr(backlog, "ROWS_A_BUCKET", 2)
+        patch.setattr(backlog, "RULERS_A_BUCKET", 1)
         for at in INSTANTS:
             patch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))
             arguments = ["--config", str(file), "--output", str(folder / "report.html"), "--fail-on", "partial"]

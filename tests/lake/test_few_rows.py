@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
-from pipeline.lake.few_rows import FEW_ROWS, MANY_ROWS, expect_rows, for_few_rows, own_setting
+from pipeline.lake.few_rows import FEW_FOR_SPARK, FEW_ROWS, MANY_ROWS, expect_rows, for_few_rows, own_setting
 
 OWN = {
     "spark.sql.shuffle.partitions": "7",
@@ -38,14 +38,14 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 def test_the_settings_for_few_rows_last_while_rows_are_few(session: SparkSession) -> None:
     with for_few_rows(session):
-        expect_rows(session, MANY_ROWS - 1)
+        expect_rows(session, FEW_FOR_SPARK - 1)
         assert settings(session) == FEW_ROWS
     assert settings(session) == OWN
 
 
-def test_many_rows_restore_the_sessions_own_settings(session: SparkSession) -> None:
+def test_more_rows_restore_the_sessions_own_settings(session: SparkSession) -> None:
     with for_few_rows(session):
-        expect_rows(session, MANY_ROWS)
+        expect_rows(session, FEW_FOR_SPARK)
         assert settings(session) == OWN
     assert settings(session) == OWN
 
@@ -56,6 +56,8 @@ def test_a_guarded_lake_expects_as_many_rows_as_the_lake_and_one_for_another_clu
     lake = Lake(session, LakeConfig(root=str(tmp_path)))
     with for_few_rows(session):
         assert lake.guarded(lambda: None)._expects_few
+        lake.expect_rows(MANY_ROWS - 1)
+        assert lake._expects_few
         lake.expect_rows(MANY_ROWS)
         assert not lake.guarded(lambda: None)._expects_few
         assert lake.for_one_cluster()._expects_few

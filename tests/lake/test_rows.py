@@ -89,6 +89,7 @@ def test_rows_that_turn_out_to_be_few_are_on_the_driver(
     assert len(few.collected()) == 10
     assert isinstance(by_spark.collected_if_few(names).rows, DataFrame)  # the driver could not write them
     monkeypatch.setattr(lake_module, "MANY_ROWS", 10)
+    monkeypatch.setattr(lake_module, "FEW_FOR_SPARK", 10)
     many = by_driver.collected_if_few(names)
     assert isinstance(many.rows, DataFrame)
     assert len(many.collected()) == 10

@@ -19,14 +19,14 @@ from tests.conftest import ROOT
 from tests.helpers.full_rows import ID, found, full_row, with_values
 
 
-def test_many_rows_are_left_to_spark(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_too_many_for_a_plan_are_left_to_spark(by_driver: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     by_driver.replace_rows(WATERMARKS, [full_row(WATERMARKS)] * 5, of_snapshots("east", [ID]))
 
     def plan(rows: DataFrame) -> str:
         return cast(Any, rows)._jdf.queryExecution().optimizedPlan().toString()
 
     for many, is_local in ((6, True), (5, False)):
-        monkeypatch.setattr("pipeline.lake.driver_tables.MANY_ROWS", many)
+        monkeypatch.setattr("pipeline.lake.lake.FEW_FOR_SPARK", many)
         rows = by_driver.frame(WATERMARKS, of_cluster("east"))
         assert rows.count() == 5
         assert ("LocalRelation" in plan(rows)) is is_local
