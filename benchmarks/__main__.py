@@ -1,7 +1,8 @@
 """`make bench`: how fast committed offsets are written to Delta, compared with Kafka's own tool, and lag is computed.
 
 One local broker, Spark local[2]. The figures are those of this machine on this day; the ratios are more general.
-`ARGS=landing`, `analytics`, `status`, `status_history`, `added`, `clients`, `ledger` or `storage` runs only one part;
+`ARGS=lag_job`, `landing`, `analytics`, `status`, `status_history`, `added`, `clients`, `ledger` or `storage` runs only
+one part;
 `ARGS=cold` compares new processes with one that only starts Spark; `ARGS=waterfall` shows what each phase of a `run`
 costs.
 """
@@ -21,10 +22,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import added, clients, ledger, status, status_history, storage
+from benchmarks import added, clients, lag_job, ledger, status, status_history, storage
 from benchmarks.histograms import seconds as histogram_s
 from benchmarks.history import seconds as history_s
-from benchmarks.lag import Bronze
+from benchmarks.lag import READERS, Bronze
 from benchmarks.memory import PeakMemory
 from benchmarks.page import write_page
 from benchmarks.timing import computed, timed, warm
@@ -38,6 +39,9 @@ from pipeline.session import spark_session
 from pipeline.tables import COMMITTED_OFFSETS
 
 DIRECTORY = Path("build/bench")
+LAG_JOBS = (3, 20_000, 100_000, 300_000)
+"""Partitions, each with ten readers."""
+MILLION = 1_000_000
 TINY = Seeding(groups=9, topics=1, partitions=3)
 SMALL = Seeding(groups=500, topics=4, partitions=400)
 LARGE = Seeding(groups=2500, topics=4, partitions=400)
@@ -68,6 +72,7 @@ def main() -> int:
     parts = {
         "waterfall": _waterfall,
         "cold": _cold,
+        "lag_job": _lag_job,
         "landing": _landing,
         "analytics": _analytics,
         "status": _status,
@@ -88,6 +93,26 @@ def main() -> int:
         parts[name](note)
     write_page(figures)
     return 0
+
+
+def _lag_job(note: Note) -> None:
+    """The job `lag` in a new process, for a second snapshot. Takes half an hour, most of it for the largest cluster."""
+    spark = spark_session("bench", SETTINGS)
+    million = None
+    for partitions in LAG_JOBS:
+        readers = partitions * READERS
+        job, copy = lag_job.measure(spark, DIRECTORY / f"lag-job-{time.time_ns()}", partitions)
+        what = f"the job `lag` of {readers:,} readers by spark-submit.sh, second snapshot"
+        note(f"{what}: time", f"{job.seconds:.1f} s", "≤ 40 s" if readers == MILLION else "–")
+        note(f"{what}: CPU time", f"{job.cpu_s:.1f} s", "≤ 70 s" if readers == MILLION else "–")
+        note(f"{what}: memory of all its processes", f"{job.memory_mb:,.0f} MB", "≤ 6,144 MB")
+        ratio = "CPU time against a process of Spark that only copies these rows of `lag`"
+        note(f"{ratio}, {readers:,} readers", f"{job.cpu_s / copy.cpu_s:.2f}", "≤ 2.5")
+        if readers == MILLION:
+            million = job.seconds
+        elif million is not None:
+            note(f"how many times as long as {MILLION:,} readers", f"{job.seconds / million:.2f}", "≤ 3.3")
+    spark.stop()
 
 
 def _analytics(note: Note) -> None:
