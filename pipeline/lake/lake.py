@@ -73,7 +73,8 @@ class Lake(LakeTables):
         If the rows are few, they are read immediately, without Spark.
         """
         names = columns or table.columns
-        return self._rows(table, where, names, MANY_ROWS)
+        # If others of the same batch are many, rows of the driver would become part of a plan.
+        return self._rows(table, where, names, MANY_ROWS if self._expects_few else FEW_FOR_SPARK)
 
     def frame(self, table: Table, where: str = "true", *columns: str) -> DataFrame:
         """The same rows as a DataFrame."""

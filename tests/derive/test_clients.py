@@ -202,7 +202,7 @@ def test_a_large_cluster_has_the_same_findings_about_clients(lake: Lake, monkeyp
         land_old(computed, cluster)
         if computed is large:
             large.expect_rows(MANY_ROWS)
-            monkeypatch.setattr("pipeline.lake.lake.MANY_ROWS", 1)
+            monkeypatch.setattr("pipeline.lake.lake.FEW_FOR_SPARK", 1)
         for batch in ([1, 2, 3], [4, 5]):
             keep(computed, cluster, batch)
     monkeypatch.undo()

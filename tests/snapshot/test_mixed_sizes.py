@@ -24,7 +24,7 @@ def test_a_large_cluster_does_not_take_the_quick_way_from_a_small_one(
     The small cluster has one group of two.
     """
     monkeypatch.setattr("pipeline.lake.lake_tables.MANY_ROWS", sum(ALL_ROWS.values()))
-    monkeypatch.setattr("pipeline.lake.lake.MANY_ROWS", ALL_ROWS[COMMITTED_OFFSETS.name])
+    monkeypatch.setattr("pipeline.lake.lake.FEW_FOR_SPARK", ALL_ROWS[COMMITTED_OFFSETS.name])
     settings = config(folder, PREFIX, {"large": servers, "small": servers})
     small = settings.clusters["small"]
     one_group = small.groups.model_copy(update={"allow": (f"^{PREFIX}-audit$",)})
