@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
+from threading import Lock
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +35,10 @@ BATCH = 60
 """The most snapshots that are computed and committed together, for example after an outage."""
 CLUSTERS_AT_ONCE = 4
 """Clusters are computed in parallel, because small queries leave most cores idle. More would compete for the driver."""
+ROWS_ALONE = 500_000
+"""A batch that counts for this many rows is computed while no other of this size is: the driver may have all of them in
+memory, and they keep all cores busy."""
+_alone = Lock()
 
 
 def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
@@ -131,11 +137,15 @@ def _compute_batch(
     _ImpossibleError.
     """
     backlog = read_backlog(lake, cluster, most)
-    snapshots = backlog.batch
-    if not snapshots:
+    if not backlog.batch:
         return 0, False
     lake.expect_rows(backlog.size)
-    batch = Batch(lake, cluster, backlog, settings, clock)
+    with _alone if backlog.size >= ROWS_ALONE else nullcontext():
+        return _compute(Batch(lake, cluster, backlog, settings, clock))
+
+
+def _compute(batch: Batch) -> tuple[int, bool]:
+    lake, cluster, snapshots, clock = batch.lake, batch.cluster, batch.backlog.batch, batch.clock
     ids = batch.snapshot_ids
     try:
         bronze = check_bronze(batch)
@@ -154,7 +164,7 @@ def _compute_batch(
     _mark(lake, cluster, snapshots, clock())
     _keep_index(batch)
     log.info("%s: lag of %d snapshots, %s to %s", cluster, len(ids), utc_text(ids[0]), utc_text(ids[-1]))
-    return len(ids), backlog.has_more
+    return len(ids), batch.backlog.has_more
 
 
 def _keep_index(batch: Batch) -> None:
