@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, WindowSpec
-from pyspark.sql import functions as F
-
 from pipeline.common.arrow_sql import epoch_ms_sql, names_sql
 
 
@@ -52,13 +49,3 @@ def carried_forward_sql(value: str, is_news: str, series: str) -> str:
     """The value of the newest row so far for which `is_news` holds, NULL if it is NULL there."""
     # In a struct, because a struct with a NULL value is itself not NULL. A window for each run would sort again.
     return f"(last_value(CASE WHEN {is_news} THEN {{'value': {value}}} END IGNORE NULLS) OVER {series})['value']"
-
-
-def change(value: Column, series: WindowSpec) -> Column:
-    """By how much a value has changed since the row before; NULL at the first row, or if one value is not known."""
-    return value - F.lag(value).over(series)
-
-
-def run_number(is_first: Column, series: WindowSpec) -> Column:
-    """The number of the run that a row belongs to. `is_first`, which must not be NULL: whether a run begins there."""
-    return F.sum(is_first.cast("int")).over(series)

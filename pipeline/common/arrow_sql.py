@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import local
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from pipeline.common.errors import BadValueError, first_line
+
+if TYPE_CHECKING:
+    import duckdb
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
@@ -41,6 +44,8 @@ class ArrowQueries:
 
     def rows(self, text: str) -> pa.Table:
         """The rows of a query. Raises BadValueError if a value fits no type."""
+        import duckdb
+
         try:
             return self._connection.sql(text).to_arrow_table()
         except duckdb.DataError as exc:
@@ -50,6 +55,8 @@ class ArrowQueries:
 @contextmanager
 def arrow_queries(tables: Mapping[str, pa.Table]) -> Iterator[ArrowQueries]:
     """Queries on these tables, until the end of the `with` statement. Others in the same thread do not see them."""
+    import duckdb  # only here, because `make try` imports this module, and needs no queries
+
     if not hasattr(_of_thread, "database"):
         _of_thread.database = duckdb.connect(":memory:", config=_SETTINGS)
     with _of_thread.database.cursor() as connection:

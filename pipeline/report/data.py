@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.analytics.keys import SNAPSHOT
-from pipeline.analytics.series import change, run_number
 from pipeline.lake.ledger import rows_of_snapshot
 from pipeline.report.model import NO_PROGRESS, Group, Point, names_of
 from pipeline.tables import DATA_LOSS, LAG, READABLE
@@ -118,7 +117,7 @@ def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
     """
     cluster = Window.partitionBy("cluster")
     so_far = cluster.orderBy("snapshot_id")
-    step_ms = change(F.col("snapshot_id"), so_far)
+    step_ms = F.col("snapshot_id") - F.lag("snapshot_id").over(so_far)
     usual_ms = F.greatest(F.percentile_approx("step_ms", 0.5).over(cluster), F.col("schedule_ms"))
     is_late = (F.col("step_ms") >= 2 * usual_ms) & (F.col("step_ms") >= UNHURRIED_MS)
     is_hole = ~F.col("has_lag") | F.coalesce(is_late, F.lit(False))
@@ -127,7 +126,7 @@ def instants(ledger: DataFrame, limit: int, newest: int = 1) -> DataFrame:
     return (
         ledger.withColumn("step_ms", step_ms)
         .withColumn("is_hole", is_hole)
-        .withColumn("segment", run_number(F.col("is_hole"), so_far))
+        .withColumn("segment", F.sum(F.col("is_hole").cast("int")).over(so_far))
         .where("has_lag")
         .withColumn("nth", F.row_number().over(so_far))
         .withColumn("total", F.count("*").over(cluster))

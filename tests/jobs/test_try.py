@@ -24,6 +24,7 @@ from pipeline.report.newest import read_newest
 from pipeline.report.saved import loaded, saved
 from pipeline.report.selection import Selection
 from pipeline.tables import FINDINGS, SCHEMA_VERSION, TABLES
+from scripts.requirements import NEED_SPARK
 from tests.conftest import ROOT
 from tests.helpers.reports import cluster, group, partition, report
 
@@ -32,13 +33,14 @@ GROUPS = {
     *("ledger-read-committed", "orders-kip848", "payments-partial", "search-stopped"),
 }
 MOST_BYTES = 150_000
-WITHOUT_NETWORK = """
+ABSENT = {name.replace("-", "_") for name in NEED_SPARK} | {"scipy", "jupyterlab", "pytest"}
+WITHOUT_NETWORK = f"""
 import builtins, runpy, socket, sys
-absent = {"great_expectations", "scipy", "jupyterlab", "pytest"}
+absent = {ABSENT}
 imported = builtins.__import__
 def refuse(name, *arguments, **named):
     if name.split(".")[0] in absent:
-        raise ImportError(f"{name} is not in the light environment")
+        raise ImportError(name + " is not in the light environment")
     return imported(name, *arguments, **named)
 builtins.__import__ = refuse
 socket.socket.connect = None
