@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -90,20 +89,18 @@ def client_reports(
 _BY_PARTITION = ("reported", "members", "before")
 
 
-def _of_some_partitions(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, pa.Table]]:
+def _of_some_partitions(tables: Mapping[str, pa.Table]) -> Iterator[Bucket]:
     """The rows about some partitions at a time, as tables whose names begin with `some_`.
 
     All of an application's readers may have one client.id, such as librdkafka's default, and a query has 1 GB.
     """
-    known = {f"some_{name}": rows.filter(rows["topic"].is_valid()) for name, rows in tables.items()}
-    pieces = 1 + max(len(rows) for rows in known.values()) // MOST_ROWS
+    of_partitions = {f"some_{name}": rows.filter(rows["topic"].is_valid()) for name, rows in tables.items()}
+    pieces = 1 + max(map(len, of_partitions.values())) // MOST_ROWS
     if pieces == 1:
-        yield known
+        yield of_partitions
         return
-    spread = Spread(tuple(TOPIC_PARTITION), pieces)
-    numbers = {name: spread.bucket_numbers(rows) for name, rows in known.items()}
-    for number in np.unique(np.concatenate([*numbers.values()])):
-        yield {name: rows.filter(pa.array(numbers[name] == number)) for name, rows in known.items()}
+    for some in Spread(tuple(TOPIC_PARTITION)).split_tables(of_partitions, pieces):
+        yield some()
 
 
 def _newest_sql(values: Mapping[str, str]) -> str:

@@ -69,8 +69,8 @@ def who_sql() -> str:
         "host": f"CASE WHEN {has_address} THEN host END",
         "member_id": f"CASE WHEN {is_dynamic} AND NOT ({has_address}) THEN member_id END",
     }
-    known = ", ".join(f"""'"{name}":' || to_json({value})""" for name, value in parts.items())
-    return f"'{{' || concat_ws(',', {known}) || '}}'"
+    fields = ", ".join(f"""'"{name}":' || to_json({value})""" for name, value in parts.items())
+    return f"'{{' || concat_ws(',', {fields}) || '}}'"
 
 
 def _ends_or_begins(member: str, begins: str) -> str:
