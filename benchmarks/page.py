@@ -47,15 +47,10 @@ figure is too large or too small.
 """
 _MISSED_HEAD = "| what | target | measured | missed by | why |\n|---|---|---|---|---|"
 _START = "some 24 s are fixed, as a run with 9 groups shows: starting Spark, loading its code, some twenty queries"
-_BY_WORKERS = "Spark's workers compute three million readers; the driver a million, with less CPU time for each"
 _REASONS = {
     "first `run` of 200,000 rows by spark-submit.sh, which makes the lake": f"{_START}; the first run also creates "
     "all tables",
     "later `run` by spark-submit.sh, JVM start included": _START,
-    "the job `lag` of 1,000,000 readers by spark-submit.sh, second snapshot: time": "some 10 s are fixed, as the job "
-    "for 30 readers shows; extending 100,000 rulers of the log index, which one thread does at a time, takes about 12",
-    "CPU time against a process of Spark that only copies these rows of `lag`, 3,000,000 readers": _BY_WORKERS,
-    "how many times as long as 1,000,000 readers": _BY_WORKERS,
     "how many times faster: appended": "Kafka's tool needs only 16.1 s for the same offsets, so laglake would have to "
     "read and append them in 0.8 s; what its 0.97 s consist of was not measured",
     "peak memory: driver's Python": "not known: the benchmark measures the peak, not what is in it",

@@ -15,7 +15,10 @@ _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class Process(NamedTuple):
-    """One process. `cpu_s` includes the CPU time of children that have ended."""
+    """One process. `cpu_s` includes the CPU time of children that have ended.
+
+    `resident_mb` is without the pages of files, which the system can drop.
+    """
 
     name: str
     parent: int
@@ -61,7 +64,8 @@ def family(root: int) -> dict[int, Process]:
             head, _, tail = (entry / "stat").read_text().rpartition(")")
             values = tail.split()
             cpu_s = sum(map(int, values[11:15])) / os.sysconf("SC_CLK_TCK")
-            found[pid] = Process(head.split("(", 1)[1], int(values[1]), cpu_s, int(values[21]) * _PAGE_MB)
+            _, resident, of_files, *_ = map(int, (entry / "statm").read_text().split())
+            found[pid] = Process(head.split("(", 1)[1], int(values[1]), cpu_s, (resident - of_files) * _PAGE_MB)
     return {pid: process for pid, process in found.items() if _descends(pid, root, found)}
 
 

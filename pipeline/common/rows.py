@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,15 @@ from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
 
 T = TypeVar("T")
+
+R = TypeVar("R", DataFrame, pa.Table)
+
+
+class ComputeOnce(Protocol):
+    """Keeps rows that several queries need: what Spark is to compute, or a table of the driver."""
+
+    def __call__(self, rows: R) -> R:
+        """The same rows."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class Rows:
         """The rows in which a column is not NULL."""
         if isinstance(self.rows, DataFrame):
             return Rows(self.rows.where(F.col(column).isNotNull()))
+        if not self.rows[column].null_count:
+            return self
         return Rows(self.rows.filter(self.rows[column].is_valid()))
 
     def where_unknown(self, column: str) -> Rows:
@@ -186,15 +197,16 @@ def tables_in_buckets(
     spread: Spread,
     function: Callable[[Bucket], Bucket],
     returns: Mapping[str, Sequence[Form]],
-    compute_once: Callable[[DataFrame], DataFrame],
+    compute_once: ComputeOnce,
 ) -> dict[str, Rows]:
     """The tables that a function makes of the rows of several tables, by their names; see `bucketed`.
 
     `returns` says in which forms each table travels on. The first form has all of its columns. `compute_once` gets
-    packed rows, and returns them so that Spark computes them only once for all tables.
+    packed rows, and returns them so that Spark computes them only once for all tables. On the driver, it gets the
+    tables of each bucket, and returns them so that they need little memory.
     """
     if (few := _few_rows(parts, schemas)) is not None:
-        made = _on_driver(few, spread, function)
+        made = _on_driver(few, spread, lambda bucket: {n: compute_once(rows) for n, rows in function(bucket).items()})
         return {name: Rows(pa.concat_tables(each[name] for each in made)) for name in returns}
     named = {name: {f"{name} {number}": form for number, form in enumerate(forms)} for name, forms in returns.items()}
 

@@ -16,7 +16,6 @@ from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.epoch import HOUR_MS, utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
 from pipeline.lake import Lake, further_back, of_cluster, of_snapshots, one_of
-from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.ledger import COMPLETE
 from pipeline.tables import (
     CLIENT_POSITIONS,
@@ -35,6 +34,8 @@ REMOVED = "lag removed"
 DONE = (JOB, PASSED_OVER, REMOVED)
 MAX_LOOKBACK = 10
 """The most snapshots to look back for a complete one: a partial one may lack a group whose values carry over."""
+ROWS_TOGETHER = 2_500_000
+"""Several snapshots in a batch have fewer bronze rows than this. A killed run loses what it has computed of a batch."""
 RULER_AS_ROWS = 10
 """A ruler of the log index has 3 to 20 kB, a row of `lag` with what it is computed from 5 kB."""
 RULERS_A_BUCKET = 20_000
@@ -200,7 +201,7 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
 
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
-    """The backlog of a cluster, with at most `most` snapshots in its batch. Several are fewer than MANY_ROWS."""
+    """The backlog of a cluster, with at most `most` snapshots in its batch. Several are fewer than ROWS_TOGETHER."""
     through = Index.head(lake, cluster)
     around = _around_the_first_due(lake, cluster, most, through)
     first_due = [row["snapshot_id"] for row in around if row["has_lag"] is None][:most]
@@ -219,8 +220,8 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
 
 
 def _as_many_as_fit(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """The first snapshots, which count for fewer than MANY_ROWS together; at least one."""
-    return [s for number, s in enumerate(snapshots) if number == 0 or _size(snapshots[: number + 1]) < MANY_ROWS]
+    """The first snapshots, which count for fewer than ROWS_TOGETHER together; at least one."""
+    return [s for number, s in enumerate(snapshots) if number == 0 or _size(snapshots[: number + 1]) < ROWS_TOGETHER]
 
 
 def _size(snapshots: Sequence[Snapshot]) -> int:

@@ -42,12 +42,22 @@ def arrow_schema(found: DeltaTable, columns: Sequence[str] = ()) -> pa.Schema:
 
 def query_rows(asked: QueryBuilder, text: str) -> pa.Table:
     """The rows of a query. Their texts may be views."""
-    return pa.RecordBatchReader.from_stream(asked.execute(text)).read_all()
+    return query_batches(asked, text).read_all()
+
+
+def query_batches(asked: QueryBuilder, text: str) -> pa.RecordBatchReader:
+    """The same rows, in batches."""
+    return pa.RecordBatchReader.from_stream(asked.execute(text))
 
 
 def select_rows(found: DeltaTable, what: str) -> pa.Table:
     """The rows of `SELECT what`, in which the table is called `rows`."""
-    return query_rows(QueryBuilder().register("rows", found), f"SELECT {what}")
+    return select_batches(found, what).read_all()
+
+
+def select_batches(found: DeltaTable, what: str) -> pa.RecordBatchReader:
+    """The same rows, in batches."""
+    return query_batches(QueryBuilder().register("rows", found), f"SELECT {what}")
 
 
 def replace_rows(found: DeltaTable, rows: pa.Table, where: str) -> None:

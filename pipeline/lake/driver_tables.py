@@ -26,11 +26,20 @@ from pipeline.common.epoch import utc
 from pipeline.common.errors import LakeError, first_line
 from pipeline.lake import history
 from pipeline.lake.conflicts import ConflictError
-from pipeline.lake.delta_rs import arrow_schema, delete_rows, merge_rows, query_rows, replace_rows, select_rows
+from pipeline.lake.delta_rs import (
+    arrow_schema,
+    delete_rows,
+    merge_rows,
+    query_rows,
+    replace_rows,
+    select_batches,
+    select_rows,
+)
 from pipeline.lake.durable import sync_checkpoint, sync_versions
 from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
+from pipeline.lake.table_files import table_in_file
 from pipeline.tables import SNAPSHOT_AT, Table
 
 log = logging.getLogger(__name__)
@@ -95,8 +104,18 @@ class DriverTables:
                 (count,) = select_rows(found, f"count(*) FROM rows WHERE {for_datafusion(where)}")[0].to_pylist()
                 if count >= limit:
                     return None
-            rows = select_rows(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {limit}")
-            return rows.cast(arrow_schema(found, names)) if rows.num_rows < limit else None
+            schema = arrow_schema(found, names)
+            batches = (
+                batch
+                for some in select_batches(found, f"{columns} FROM rows WHERE {for_datafusion(where)} LIMIT {limit}")
+                for batch in pa.Table.from_batches([some]).cast(schema).to_batches()
+            )
+            rows = table_in_file(batches, schema, self._root / STAGING)
+            return rows if rows.num_rows < limit else None
+
+    def kept(self, rows: pa.Table) -> pa.Table:
+        """The rows; many are in a file instead of the memory."""
+        return table_in_file(rows.to_batches(), rows.schema, self._root / STAGING)
 
     def query(self, text: str, tables: Sequence[Table]) -> list[dict[str, Any]]:
         """The rows of a query, in which the tables have their own names."""

@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.common.epoch import MINUTE_MS
-from pipeline.common.rows import Rows
+from pipeline.common.rows import R, Rows
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.driver_tables import STAGING, NotForDriverError, arrow_rows
-from pipeline.lake.few_rows import FEW_FOR_SPARK, MANY_ROWS
+from pipeline.lake.few_rows import FEW_FOR_SPARK, MANY_ROWS, ROWS_TO_COLLECT
 from pipeline.lake.history import KEPT_FOR_A_WEEK, keeps_too_little
 from pipeline.lake.lake_tables import LakeTables, stored_columns
 from pipeline.lake.merge import Merged, merge_statement, temporary_view
@@ -56,7 +56,7 @@ class Lake(LakeTables):
         `may_write` is called before each try, and raises if the right is lost.
         """
         guarded = Lake(self.spark, self._config, may_write)
-        guarded._has_many = self._has_many  # else the log index of a large cluster would be computed into the driver
+        guarded._expected = self._expected  # else the log index of a large cluster would be computed into the driver
         return guarded
 
     def for_one_cluster(self) -> Lake:
@@ -74,7 +74,8 @@ class Lake(LakeTables):
         """
         names = columns or table.columns
         # If others of the same batch are many, rows of the driver would become part of a plan.
-        return self._rows(table, where, names, MANY_ROWS if self._expects_few else FEW_FOR_SPARK)
+        limit = MANY_ROWS if self._expects_fewer(MANY_ROWS) else FEW_FOR_SPARK
+        return self._rows(table, where, names, limit)
 
     def frame(self, table: Table, where: str = "true", *columns: str) -> DataFrame:
         """The same rows as a DataFrame."""
@@ -95,7 +96,8 @@ class Lake(LakeTables):
     def _rows(self, table: Table, where: str, names: Sequence[str], limit: int) -> Rows:
         """The rows, on the driver if it can read them, and if they are fewer than the limit."""
         with suppress(NotForDriverError):
-            few = self._driver.read(table, where, names, limit, are_few=self._expects_few) if self._driver else None
+            are_few = self._expects_fewer(MANY_ROWS)
+            few = self._driver.read(table, where, names, limit, are_few=are_few) if self._driver else None
             if few is not None:
                 return Rows(few)
         return Rows(self.read(table).where(where).select(*names))
@@ -135,7 +137,7 @@ class Lake(LakeTables):
         def aligned() -> DataFrame:
             return rows().select(*stored_columns(table))
 
-        are_few = self._expects_few if most is None else most < MANY_ROWS
+        are_few = self._expects_fewer(ROWS_TO_COLLECT) if most is None else most < ROWS_TO_COLLECT
         if self._driver and are_few:
             found = aligned().toArrow()  # only once, because a source may return other rows the second time
             self._replace(table, lambda: Rows(found).frame(self.spark, table.stored), where, found)
@@ -189,13 +191,13 @@ class Lake(LakeTables):
         if isinstance(found, pa.Table):
             return Rows(found)
         try:
-            if not (self._driver and self._expects_few):
+            if not (self._driver and self._expects_fewer(ROWS_TO_COLLECT)):
                 return Rows(found.localCheckpoint())
             collected = Rows(found.toArrow())
         except FAILURES:
             return Rows(found)
         # There may be many all the same: the watermarks of a long tail of the log index.
-        are_few = len(collected.collected_table()) < MANY_ROWS
+        are_few = len(collected.collected_table()) < ROWS_TO_COLLECT
         return collected if are_few else Rows(collected.frame(self.spark, found.schema))
 
     def collected_if_few(self, rows: Rows) -> Rows:
@@ -208,12 +210,17 @@ class Lake(LakeTables):
             return kept
         return kept if kept.rows.limit(FEW_FOR_SPARK).count() == FEW_FOR_SPARK else Rows(kept.collected_table())
 
-    def computed_or_staged(self, rows: DataFrame, name: str, snapshot_id: int) -> DataFrame:
+    def computed_or_staged(self, rows: R, name: str, snapshot_id: int) -> R:
         """Many rows, computed only once for several queries, like `computed`; staged if the session cannot keep rows.
+
+        Many rows of the driver are in a file from then on.
 
         The staging area is named by `name`, and by the snapshot: successive batches use different ones. If another job
         stages other rows there meanwhile, queries on these fail with STAGED_OVER.
         """
+        if isinstance(rows, pa.Table):
+            kept: R = self._driver.kept(rows) if self._driver else rows
+            return kept
         try:
             return rows.localCheckpoint()
         except FAILURES as exc:

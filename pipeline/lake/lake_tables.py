@@ -17,7 +17,7 @@ from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
 from pipeline.lake.delta_rs import records_views
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables
-from pipeline.lake.few_rows import MANY_ROWS, expect_rows, expects_few
+from pipeline.lake.few_rows import expect_rows, expects_few
 from pipeline.lake.stores import is_known
 from pipeline.tables import SNAPSHOT_AT, Table
 
@@ -31,7 +31,7 @@ class LakeTables:
         self.spark = spark
         self._config = config
         self._may_write = may_write
-        self._has_many = False
+        self._expected = 0
 
     @cached_property
     def _driver(self) -> DriverTables | None:
@@ -43,12 +43,12 @@ class LakeTables:
 
         Another object for the same lake still expects few, unless it was made from this one by `guarded` after that.
         """
-        self._has_many |= rows >= MANY_ROWS
+        self._expected = max(self._expected, rows)
         expect_rows(self.spark, rows)
 
-    @property
-    def _expects_few(self) -> bool:
-        return expects_few(self.spark) and not self._has_many
+    def _expects_fewer(self, limit: int) -> bool:
+        """Whether the driver may read, compute or write the rows, if these are fewer than a limit."""
+        return expects_few(self.spark) and self._expected < limit
 
     def identifier(self, table: Table) -> str:
         """The table's name in SQL."""

@@ -1,6 +1,7 @@
 """A function of the rows of several tables gives the same, however many rows there are."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -131,10 +132,10 @@ def lags_and_groups(bucket: Bucket) -> Bucket:
 def test_several_tables_of_one_pass_are_computed_once_and_go_on_in_buckets(
     spark: SparkSession, many: tuple[str, ...]
 ) -> None:
-    kept: list[DataFrame] = []
+    kept: list[Any] = []
 
-    def compute_once(rows: DataFrame) -> DataFrame:
-        kept.append(rows.localCheckpoint())
+    def compute_once(rows: Any) -> Any:
+        kept.append(rows.localCheckpoint() if isinstance(rows, DataFrame) else rows.slice(0))
         return kept[-1]
 
     by_topic, by_group = Spread(("topic",), 3), Spread(("group",), 2)
@@ -160,7 +161,8 @@ def test_several_tables_of_one_pass_are_computed_once_and_go_on_in_buckets(
 
     sums = bucketed(made, {"lags": some, "groups": groups}, ("group",), summed, COUNTED, 2 if many else None)
     assert sorted(tuple(row.values()) for row in sums.collected()) == [("g", 18), ("h", 2)]
-    assert [rows.schema.names for rows in kept] == ([["part", "bucket", "packed"]] if many else [])
+    packed, of_bucket = ["part", "bucket", "packed"], [FOUND.names, groups.names]
+    assert [rows.schema.names for rows in kept] == ([packed] if many else of_bucket * 3)
 
 
 def test_a_row_has_the_same_bucket_in_each_process_and_null_has_one() -> None:

@@ -188,7 +188,7 @@ def test_more_rows_than_fit_into_memory_are_left_to_the_next_batch(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, many: int, ids: list[int], has_more: bool
 ) -> None:
     """Snapshots with an odd id have three rows, the others two. A single snapshot is not divided."""
-    monkeypatch.setattr(backlog, "MANY_ROWS", many)
+    monkeypatch.setattr(backlog, "ROWS_TOGETHER", many)
     monkeypatch.setattr(backlog, "RULER_AS_ROWS", 0)
     found = known(lake, "three rows and two")
     assert ([s.snapshot_id for s in found.batch], found.has_more) == (ids, has_more)

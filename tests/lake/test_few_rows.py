@@ -55,12 +55,12 @@ def test_a_guarded_lake_expects_as_many_rows_as_the_lake_and_one_for_another_clu
 ) -> None:
     lake = Lake(session, LakeConfig(root=str(tmp_path)))
     with for_few_rows(session):
-        assert lake.guarded(lambda: None)._expects_few
         lake.expect_rows(MANY_ROWS - 1)
-        assert lake._expects_few
+        assert lake._expects_fewer(MANY_ROWS)
         lake.expect_rows(MANY_ROWS)
-        assert not lake.guarded(lambda: None)._expects_few
-        assert lake.for_one_cluster()._expects_few
+        assert not lake._expects_fewer(MANY_ROWS)
+        assert not lake.guarded(lambda: None)._expects_fewer(MANY_ROWS)
+        assert lake.for_one_cluster()._expects_fewer(1)
 
 
 def test_an_error_restores_the_sessions_own_settings(session: SparkSession) -> None:

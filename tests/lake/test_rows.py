@@ -88,7 +88,7 @@ def test_rows_that_turn_out_to_be_few_are_on_the_driver(
     assert isinstance(few.rows, pa.Table)
     assert len(few.collected()) == 10
     assert isinstance(by_spark.collected_if_few(names).rows, DataFrame)  # the driver could not write them
-    monkeypatch.setattr(lake_module, "MANY_ROWS", 10)
+    monkeypatch.setattr(lake_module, "ROWS_TO_COLLECT", 10)
     monkeypatch.setattr(lake_module, "FEW_FOR_SPARK", 10)
     many = by_driver.collected_if_few(names)
     assert isinstance(many.rows, DataFrame)
@@ -104,7 +104,7 @@ def test_rows_that_are_many_all_the_same_are_computed_in_buckets(
     with for_few_rows(by_driver.spark):
         lake = by_driver.for_one_cluster()
         assert isinstance(lake.computed(names).rows, pa.Table)
-        monkeypatch.setattr(lake_module, "MANY_ROWS", 10)
+        monkeypatch.setattr(lake_module, "ROWS_TO_COLLECT", 10)
         many = lake.computed(names)
         assert isinstance(many.rows, DataFrame)
         assert many.distinct("name") == many.distinct("name")

@@ -23,7 +23,8 @@ def test_a_large_cluster_does_not_take_the_quick_way_from_a_small_one(
 
     The small cluster has one group of two.
     """
-    monkeypatch.setattr("pipeline.lake.lake_tables.MANY_ROWS", sum(ALL_ROWS.values()))
+    for name in ("MANY_ROWS", "ROWS_TO_COLLECT"):
+        monkeypatch.setattr(f"pipeline.lake.lake.{name}", sum(ALL_ROWS.values()))
     monkeypatch.setattr("pipeline.lake.lake.FEW_FOR_SPARK", ALL_ROWS[COMMITTED_OFFSETS.name])
     settings = config(folder, PREFIX, {"large": servers, "small": servers})
     small = settings.clusters["small"]
