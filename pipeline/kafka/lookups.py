@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from kafka.protocol.consumer import ListOffsetsRequest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.analytics.log_index.ruler_storage import decoded
 from pipeline.analytics.log_index.time_search import Ask, TimeSearch
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
 from pipeline.kafka.failures import Failure
@@ -29,6 +31,7 @@ from pipeline.tables import LOG_SAMPLES
 
 PARTITIONS_PER_REQUEST = 100
 MOST_ROUNDS = 60
+LEADERS_AT_ONCE = 16
 LOOK_UPS_OF_NEWEST = 15
 """About how many look-ups it takes to find the newest record of a log."""
 NO_RECORD = (-1, -1)
@@ -38,11 +41,18 @@ SAMPLES = StructType([*LOG_SAMPLES.observed.fields, *REQUEST_COLUMNS, StructFiel
 
 
 def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], pa.Table]:
-    """A function that makes the look-ups for one leader on an executor, until `read_timeout_ms` from now.
+    """A function that makes the look-ups for all leaders in rows of WANTED, until `read_timeout_ms` from now.
 
-    It returns SAMPLES.
+    Each leader is asked about at most `budget` partitions, those whose times are least exact. It returns SAMPLES.
     """
     deadline_ms = SourceOptions.parse(options).deadline_ms()
+
+    def search_all(wanted: pa.Table) -> pa.Table:
+        worst = wanted.sort_by([("excess_ms", "descending"), ("topic", "ascending"), ("partition", "ascending")])
+        leaders = wanted["leader"].unique().to_pylist()
+        of_leader = [worst.filter(pc.equal(worst["leader"], leader)).slice(0, budget) for leader in leaders]
+        with ThreadPoolExecutor(LEADERS_AT_ONCE) as threads:
+            return pa.concat_tables([arrow_schema(SAMPLES).empty_table(), *threads.map(search, of_leader)])
 
     def search(wanted: pa.Table) -> pa.Table:
         rulers = decoded(wanted["ruler"].combine_chunks())
@@ -64,9 +74,9 @@ def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], p
                 count["requests"] = client.requests.total()
         except ClusterError:
             pass  # look-ups only reduce the errors of times, and every time has its error beside it
-        return pa.Table.from_pylist([*_rows(searches), count], to_arrow_schema(SAMPLES))
+        return pa.Table.from_pylist([*_rows(searches), count], arrow_schema(SAMPLES))
 
-    return search
+    return search_all
 
 
 def _rows(searches: Mapping[TopicPartition, TimeSearch]) -> list[dict[str, Any]]:

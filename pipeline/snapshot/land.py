@@ -20,6 +20,7 @@ from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import ClusterConfig
 from pipeline.derive.log_index import with_the_index
+from pipeline.kafka.lookups import SAMPLES
 from pipeline.kafka.snapshot import KIND, UNPROVEN
 from pipeline.lake import FAILURES, Lake, of_snapshots
 from pipeline.lake.ledger import Claim
@@ -231,7 +232,7 @@ def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed)
     most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
 
     def counted(seen: Observation) -> DataFrame:
-        return samples.observe(seen, *counts, requests).where(F.col("requests").isNull())
+        return samples.frame(lake.spark, SAMPLES).observe(seen, *counts, requests).where(F.col("requests").isNull())
 
     return _replace(lake, claim, LOG_SAMPLES, counted, most)
 

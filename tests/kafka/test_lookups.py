@@ -11,6 +11,8 @@ from demo.embedded_kafka.topics import create_topics
 from pipeline.analytics.log_index.ruler import Observation, begun
 from pipeline.analytics.log_index.ruler_storage import encoded
 from pipeline.analytics.log_index.time_search import FINEST_MS, TimeSearch
+from pipeline.analytics.log_index.wanted_times import WANTED
+from pipeline.common.data_source import arrow_schema
 from pipeline.kafka.client import KafkaClient
 from pipeline.kafka.lookups import look_up, searching
 from pipeline.kafka.partitions import TopicPartition
@@ -108,9 +110,8 @@ def test_a_task_that_begins_after_read_timeout_asks_nothing(
     kafka: EmbeddedKafka, leader: int, read_timeout_ms: int, is_read: bool
 ) -> None:
     one = search(10)
-    wanted = pa.table(
-        {"leader": [leader], "topic": [TOPIC], "partition": [0], "ruler": encoded([one.ruler]), "rungs": [[10]]}
-    )
+    values = {"leader": leader, "topic": TOPIC, "partition": 0, "rungs": [10], "excess_ms": 1.0}
+    wanted = pa.Table.from_pylist([values | {"ruler": encoded([one.ruler])[0].as_py()}], arrow_schema(WANTED))
     task = searching({"bootstrap_servers": kafka.bootstrap_servers, "read_timeout_ms": str(read_timeout_ms)}, 200)
     time.sleep(0.05)
     (*samples, count) = task(wanted).to_pylist()

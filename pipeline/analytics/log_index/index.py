@@ -8,16 +8,13 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, TOPIC_PARTITION
-from pipeline.analytics.log_index.polyline import TOLERANCE
-from pipeline.analytics.log_index.ruler import FUTURE_MS
 from pipeline.analytics.log_index.ruler_lookup import READINGS, read_rulers, what_is_known
 from pipeline.analytics.log_index.ruler_update import OBSERVATION, SAMPLE, ends_of, listed, rulers_after
-from pipeline.analytics.log_index.time_search import FINEST_MS
 from pipeline.common.arrow_sql import (
     ArrowQueries,
     arrow_queries,
@@ -53,11 +50,12 @@ INDEX_PARTS = {
 }
 """What rulers are made of: those in the index, and what later snapshots have seen. `late` are watermarks of snapshots
 that the index already includes; there may be no such part."""
-_KNOWN_END = "coalesce(log_end_offset, high_watermark)"
-_IS_SEEN = f"error IS NULL AND captured_at IS NOT NULL AND log_start_offset IS NOT NULL AND {_KNOWN_END} IS NOT NULL"
+KNOWN_END = "coalesce(log_end_offset, high_watermark)"
+"""The log end; the high watermark if the broker does not report the log end, like Redpanda."""
+_IS_SEEN = f"error IS NULL AND captured_at IS NOT NULL AND log_start_offset IS NOT NULL AND {KNOWN_END} IS NOT NULL"
 _OBSERVATION = {
     "captured_ms": epoch_ms_sql("captured_at"),
-    "log_end_offset": _KNOWN_END,
+    "log_end_offset": KNOWN_END,
     "is_compacted": "coalesce(contains(cleanup_policy, 'compact'), false)",
 }
 _PARTITIONS = f"""
@@ -189,105 +187,6 @@ def known_rulers(log_index: DataFrame, watermarks: DataFrame) -> DataFrame:
     rows = {"stored": Rows(log_index), "late": Rows(watermarks)}
     found = bucketed(rows, INDEX_PARTS, TOPIC_PARTITION, _known_in_bucket, RULER_ROWS)
     return found.frame(watermarks.sparkSession, RULER_ROWS)
-
-
-def wanted_times(
-    rulers: DataFrame, watermarks: DataFrame, committed_offsets: DataFrame, *, most: int, with_tiered: bool
-) -> DataFrame:
-    """The partitions in which look-ups by time would help: leader, topic, partition, ruler, rungs.
-
-    The rungs are the offsets whose times are wanted, in one snapshot: log start, the committed offsets that have
-    records after them (as read before and after the ends of the logs), and the last record before each of these ends.
-    The latter is needed if a log grew in between, because then the newest timestamp is that of a later record. At most
-    `most` partitions of a leader are returned, those whose times are least exact. A partition with tiered storage is
-    left out unless `with_tiered`, because an old record would be fetched from there. A partition whose newest timestamp
-    is in the future is left out, because that record would be the answer to every look-up; so is one in which no record
-    has a time.
-    """
-    partitions = (
-        _searchable(watermarks, with_tiered)
-        .join(_committed(committed_offsets), PARTITION, how="inner")
-        .transform(_with_rungs)
-        .where(F.size("rungs") > 0)
-        .join(rulers, PARTITION, how="inner")
-        .transform(with_readings_at, "read", F.concat("rungs", F.array("log_end_offset")))
-        .withColumn("excess_ms", _excess_ms())
-        .where(F.col("excess_ms") > 0)
-    )
-    by_excess = Window.partitionBy("leader").orderBy(F.col("excess_ms").desc(), *PARTITION)
-    ranked = partitions.withColumn("rank", F.row_number().over(by_excess)).where(F.col("rank") <= most)
-    return ranked.select("leader", "topic", "partition", "ruler", "rungs")
-
-
-def _committed(committed_offsets: DataFrame) -> DataFrame:
-    """The commits in each partition: PARTITION, committed (offsets), ends (high watermarks read with them)."""
-    offsets = F.array_union(F.collect_set("committed_offset"), F.collect_set("earlier_offset"))
-    return (
-        committed_offsets.where(F.col("committed_offset").isNotNull())
-        .groupBy(*PARTITION)
-        .agg(F.sort_array(offsets).alias("committed"), F.collect_set("high_watermark").alias("ends"))
-    )
-
-
-def _searchable(watermarks: DataFrame, with_tiered: bool) -> DataFrame:
-    """The partitions whose leaders can be asked.
-
-    The columns are PARTITION, leader, log_start_offset, high_watermark, log_end_offset, and newest_end: an end of the
-    log that comes after the record with the newest timestamp, NULL if that timestamp is not known.
-    """
-    is_local = F.coalesce(F.col("local_log_start_offset") <= F.col("log_start_offset"), F.lit(True))
-    is_blind = F.coalesce(F.col("max_timestamp_ms") > F.unix_millis("captured_at") + FUTURE_MS, F.lit(False))
-    has_no_times = F.col("max_timestamp_ms").isNull() & F.col("max_timestamp_offset").isNotNull()
-    is_usable = F.col("error").isNull() & F.col("leader").isNotNull() & ~is_blind & ~has_no_times
-    # The newest timestamp is read after the log's end, so its record may have been written in between.
-    newest_end = F.greatest(known_end(), F.col("max_timestamp_offset") + 1)
-    return watermarks.where(is_usable & (is_local | F.lit(with_tiered))).select(
-        *PARTITION,
-        "leader",
-        "log_start_offset",
-        "high_watermark",
-        known_end().alias("log_end_offset"),
-        F.when(F.col("max_timestamp_ms").isNotNull(), newest_end).alias("newest_end"),
-    )
-
-
-def _with_rungs(partitions: DataFrame) -> DataFrame:
-    """Adds rungs: log start, committed offsets in the log, and the last records before the ends that were read."""
-    has_records = F.col("log_start_offset") < F.col("high_watermark")
-    in_log = F.filter(
-        "committed", lambda offset: (offset >= F.col("log_start_offset")) & (offset < F.col("high_watermark"))
-    )
-    is_unknown = F.col("newest_end").isNull() & has_records
-
-    def is_older(end: Column) -> Column:
-        return F.coalesce(end < F.col("newest_end"), F.lit(True))
-
-    last_read = F.transform(
-        F.filter(
-            F.array_union("ends", F.array("high_watermark")),
-            lambda end: is_older(end) & (is_unknown | (F.size(in_log) > 0)),
-        ),
-        lambda end: end - 1,
-    )
-    first = F.coalesce(F.when(has_records, F.array("log_start_offset")), F.array().cast("array<bigint>"))
-    return partitions.withColumn("rungs", F.array_union(F.array_union(first, in_log), last_read))
-
-
-def _excess_ms() -> Column:
-    """By how much the largest time error of the rungs exceeds the tolerance; the last reading is the log end's."""
-    newest_ms = F.element_at("read", -1)["newest_before_ms"]
-
-    def excess(reading: Column) -> Column:
-        tolerated = F.greatest(F.lit(FINEST_MS), TOLERANCE * (newest_ms - reading["timestamp_ms"]))
-        is_known = reading["timestamp_ms"].isNotNull() & ~reading["is_arrival"]
-        return F.when(is_known, reading["timestamp_error_ms"] - tolerated).otherwise(F.lit(float("inf")))
-
-    return F.array_max(F.transform(F.slice("read", F.lit(1), F.size("rungs")), excess))
-
-
-def known_end() -> Column:
-    """The log end; the high watermark if the broker does not report the log end, like Redpanda."""
-    return F.coalesce("log_end_offset", "high_watermark")
 
 
 def with_readings_at(rows: DataFrame, name: str, offsets: Column) -> DataFrame:

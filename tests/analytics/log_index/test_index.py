@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
-from pipeline.analytics.log_index.index import FORGOTTEN_MS, index_rows, known_rulers, rulers, wanted_times
+from pipeline.analytics.log_index.index import FORGOTTEN_MS, index_rows, known_rulers, rulers
 from pipeline.analytics.log_index.ruler import Observation, Ruler, begun, continued
 from pipeline.analytics.log_index.ruler_lookup import read_rulers
 from pipeline.analytics.log_index.ruler_storage import decoded, encoded
 from pipeline.analytics.log_index.ruler_update import OBSERVATION, SAMPLE, rulers_after
-from pipeline.tables import COMMITTED_OFFSETS, LOG_INDEX, LOG_SAMPLES, WATERMARKS
+from pipeline.tables import LOG_INDEX, LOG_SAMPLES, WATERMARKS
 from tests.analytics.log_index.test_ruler import MINUTE, Step, between_observations, ruler_of
 from tests.helpers.logsim import Log
 from tests.helpers.rows import frame
@@ -248,71 +248,3 @@ def test_a_partition_that_could_not_be_read_keeps_its_ruler_for_a_week(spark: Sp
     last_ms = START_MS + 2 * MINUTE
     kept = [index_rows(index, *nothing, last_ms + FORGOTTEN_MS + late).count() for late in (0, 1)]
     assert kept == [1, 0]
-
-
-COMMITS = [(3, "g", "t", 0, 50), (3, "h", "t", 0, 300), (3, "i", "t", 0, None), (3, "j", "t", 0, 250)]
-
-
-def wanted(spark: SparkSession, newest: tuple[Any, ...], *, with_tiered: bool = False) -> list[tuple[Any, ...]]:
-    found = wanted_times(
-        rulers_of(spark, [*GROWING[:2], newest]).where("snapshot_id = 3"),
-        frame(spark, WATERMARKS, COLUMNS, newest),
-        frame(spark, COMMITTED_OFFSETS, "snapshot_id group_id topic partition committed_offset", *COMMITS),
-        most=5,
-        with_tiered=with_tiered,
-    )
-    return [(row.leader, row.topic, row.partition, row.rungs) for row in found.collect()]
-
-
-def test_log_start_and_unread_offsets_are_looked_up(spark: SparkSession) -> None:
-    assert wanted(spark, GROWING[2]) == [(1, "t", 0, [0, 50, 250])]
-    assert wanted(spark, seen_at(3, 300, 3_500, log_start_offset=60)) == [(1, "t", 0, [60, 250])]
-
-
-def test_in_a_moving_log_both_commits_and_the_last_record_are_looked_up(
-    spark: SparkSession,
-) -> None:
-    """The newest timestamp is that of a record written after the end of the log was read."""
-    commits = [(3, "g", "t", 0, 240, 250, 300), (3, "h", "t", 0, 290, 300, 300)]
-    names = "snapshot_id group_id topic partition earlier_offset committed_offset high_watermark"
-    newest = seen_at(3, 300, 3_500, max_timestamp_offset=301)
-    (row,) = wanted_times(
-        rulers_of(spark, [*GROWING[:2], newest]).where("snapshot_id = 3"),
-        frame(spark, WATERMARKS, COLUMNS, newest),
-        frame(spark, COMMITTED_OFFSETS, names, *commits),
-        most=5,
-        with_tiered=False,
-    ).collect()
-    assert row.rungs == [0, 240, 250, 290, 299]
-
-
-def test_a_tiered_log_is_looked_up_only_if_asked_for(spark: SparkSession) -> None:
-    tiered = seen_at(3, 300, 3_500, local_log_start_offset=40)
-    assert wanted(spark, tiered) == []
-    assert wanted(spark, tiered, with_tiered=True) == [(1, "t", 0, [0, 50, 250])]
-
-
-def test_a_partition_without_a_leader_is_not_looked_up(spark: SparkSession) -> None:
-    assert wanted(spark, seen_at(3, 300, 3_500, leader=None)) == []
-
-
-def test_if_the_newest_timestamp_is_in_the_future_nothing_is_looked_up(spark: SparkSession) -> None:
-    assert wanted(spark, seen_at(3, 300, 3_500, max_timestamp_ms=START_MS + 60 * MINUTE)) == []
-
-
-def test_if_no_record_has_a_time_nothing_is_looked_up(spark: SparkSession) -> None:
-    assert wanted(spark, seen_at(3, 300, 3_500, max_timestamp_ms=None, max_timestamp_offset=299)) == []
-
-
-def test_if_the_newest_timestamp_is_unknown_older_ones_are_still_looked_up(
-    spark: SparkSession,
-) -> None:
-    unknown = seen_at(3, 300, 3_500, max_timestamp_ms=None, max_timestamp_offset=None)
-    assert wanted(spark, unknown) == [(1, "t", 0, [0, 50, 250, 299])]
-
-
-def test_without_a_log_end_the_ruler_reaches_the_high_watermark(
-    spark: SparkSession,
-) -> None:
-    unknown = seen_at(3, 300, 3_500, log_end_offset=None, max_timestamp_ms=None, max_timestamp_offset=None)
-    assert wanted(spark, unknown) == [(1, "t", 0, [0, 50, 250, 299])]
