@@ -38,6 +38,11 @@ class LakeTables:
         """The same tables, if the driver can read and write them without Spark; else None."""
         return driver_tables(self.spark, self._config.root, self._may_write)
 
+    @property
+    def is_on_driver(self) -> bool:
+        """Whether the lake and all of Spark are on this machine, so that the driver can do without Spark."""
+        return self._driver is not None
+
     def expect_rows(self, rows: int) -> None:
         """Announces how many rows the next queries read. If these are many, Spark reads and writes them from now on.
 

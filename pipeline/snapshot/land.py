@@ -18,14 +18,16 @@ from pyspark.sql import functions as F
 from pipeline.client_positions.nothing_found import POSITIONS_MISSING, without_understood
 from pipeline.common.epoch import utc_date
 from pipeline.common.errors import ClaimedError, LakeError, first_line
+from pipeline.common.rows import Rows
 from pipeline.config import ClusterConfig
 from pipeline.derive.log_index import with_the_index
 from pipeline.kafka.lookups import SAMPLES
-from pipeline.kafka.snapshot import KIND, UNPROVEN
+from pipeline.kafka.snapshot import KIND, UNPROVEN, SnapshotSource
 from pipeline.lake import FAILURES, Lake, of_snapshots
 from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions
+from pipeline.snapshot.few_rows import few_rows_of
 from pipeline.snapshot.missing_groups import groups_not_gone
 from pipeline.snapshot.summary import Landed, counts, error_entries
 from pipeline.snapshot.time_lookups import learnt_samples
@@ -33,7 +35,6 @@ from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, T
 
 log = logging.getLogger(__name__)
 
-SOURCE = "kafka_snapshot"
 STAGES = 7
 """The number of staging areas that a cluster's snapshots use in turn, so that a late run does not meet the next one."""
 STAGED_OVER = "another run has staged its rows where this one had: does another run take snapshots of this cluster?"
@@ -96,8 +97,14 @@ def _staged_cluster(
 
     If Kafka did not prove that its list has all groups, those that the snapshot before had are asked for by name.
     """
-    options = source_options(in_time(cluster, until_s))
-    staged = _staged(lake, claim, "kafka", lake.spark.read.format(SOURCE).options(**options).load())
+    source = SnapshotSource(source_options(in_time(cluster, until_s)))
+    few = few_rows_of(lake, claim, source)
+    if few is not None:
+        # Nobody else can replace rows of this process.
+        staged = Rows(few).frame(lake.spark, source.schema()).withColumn("is_others", F.lit(False))
+    else:
+        rows = lake.spark.read.format(source.name()).options(**source.options).load()
+        staged = _staged(lake, claim, "kafka", rows)
     read = _read(staged, landed)
     if not read[UNPROVEN].rows:
         return staged, read
@@ -121,9 +128,8 @@ def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
     without this column, replaced rows could look like an empty cluster.
     """
     run = F.lit(claim.run_id)
-    return lake.stage(staging_area(name, claim), rows.withColumn("run_id", run)).withColumn(
-        "is_others", F.col("run_id") != run
-    )
+    staged = lake.stage(staging_area(name, claim), rows.withColumn("run_id", run))
+    return staged.withColumn("is_others", F.col("run_id") != run).drop("run_id")
 
 
 def staging_area(name: str, claim: Claim) -> str:

@@ -25,8 +25,10 @@ from pipeline.common.errors import (
     first_line,
     unexpected,
 )
+from pipeline.common.source_rows import read_in_process
 from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, Config
+from pipeline.kafka.brokers import BrokersSource
 from pipeline.lake import FAILURES, Clock, Lake
 from pipeline.lake.ledger import RUNNING, Claim, Ledger, Summary
 from pipeline.snapshot.land import land, reason_of, source_options
@@ -108,7 +110,7 @@ def require_an_answer(lake: Lake, config: Config, clusters: Sequence[str]) -> No
 
     def reason(cluster: str) -> str | None:
         try:
-            read_brokers(lake.spark, source_options(config.clusters[cluster]))
+            read_brokers(lake, source_options(config.clusters[cluster]))
         except FAILURES as exc:
             return f"cluster {cluster}: {reason_of(exc)}"
         except Exception as exc:
@@ -143,7 +145,7 @@ def take_snapshot(
     try:
         with ThreadPoolExecutor(1) as pool:
             # The claim is made meanwhile, because brokers may answer late or not at all.
-            brokers = pool.submit(find_brokers, ledger, lake.spark, cluster, config.clusters[cluster])
+            brokers = pool.submit(find_brokers, ledger, lake, cluster, config.clusters[cluster])
             claim = ledger.claim(claim)
             log.info("%s: claimed by run %s", claim, claim.run_id)
             summary = land_and_summarize(
@@ -162,9 +164,9 @@ def take_snapshot(
     return SnapshotOutcome(cluster, snapshot_id, summary.status, summary.message)
 
 
-def find_brokers(ledger: Ledger, spark: SparkSession, name: str, cluster: ClusterConfig) -> list[Any]:
+def find_brokers(ledger: Ledger, lake: Lake, name: str, cluster: ClusterConfig) -> list[Any]:
     """The rows of `kafka_brokers`. Raises ClusterError if no broker answers, or it is another cluster than before."""
-    brokers = read_brokers(spark, source_options(cluster))
+    brokers = read_brokers(lake, source_options(cluster))
     found = cluster_id_of(brokers)
     if cluster.cluster_id is None and found is not None:
         known = ledger.known_cluster_id(name)
@@ -190,9 +192,14 @@ def land_and_summarize(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers
         return Summary.of_failure(claim.cluster, unexpected(exc))
 
 
-def read_brokers(spark: SparkSession, options: Mapping[str, str]) -> list[Any]:
+def read_brokers(lake: Lake, options: Mapping[str, str]) -> list[Any]:
     """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if no broker answers."""
-    brokers = spark.read.format("kafka_brokers").options(**options).load().collect()
+    source = BrokersSource(dict(options))
+    few = read_in_process(source) if lake.is_on_driver else None
+    if few is not None:
+        brokers: list[Any] = few.to_pylist(maps_as_pydicts="strict")
+    else:
+        brokers = lake.spark.read.format(source.name()).options(**options).load().collect()
     unreachable = [b["error"] for b in brokers if b["broker"] is None and b["error"]]
     if unreachable:
         raise ClusterError(unreachable[0])

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +22,7 @@ from jobs import snapshot as snapshot_job
 from pipeline.common.errors import ClaimedError, ConfigError
 from pipeline.lake import Lake
 from pipeline.lake.ledger import Claim, Ledger
+from pipeline.snapshot import land as landing
 from pipeline.snapshot import snapshot_instant, take_snapshots
 from pipeline.snapshot import take as taking
 from pipeline.snapshot.summary import Landed
@@ -104,23 +107,34 @@ def test_a_cluster_without_groups_is_complete_and_empty(
     assert landed(lake, "nobody") == dict.fromkeys(ALL_ROWS, 0)
 
 
+@pytest.mark.parametrize("reader", ["the driver", "Spark"])
 def test_rows_read_by_a_clock_that_is_ahead_count_as_read_now(
-    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch
+    take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
-    original = Lake.stage
+    original, few_rows_of = Lake.stage, landing.few_rows_of
+    read_times = ("captured_at", "ends_at")
 
     def stage(self: Lake, name: str, rows: Any) -> Any:
-        later = {column: F.expr(f"{column} + INTERVAL 3 DAYS") for column in ("captured_at", "ends_at")}
-        return original(self, name, rows.withColumns(later))
+        return original(self, name, rows.withColumns({c: F.expr(f"{c} + INTERVAL 3 DAYS") for c in read_times}))
+
+    def few(*args: Any) -> pa.Table:
+        rows = few_rows_of(*args)
+        assert rows is not None
+        for name in read_times:
+            later = pc.add(rows[name], pa.scalar(timedelta(days=3)))
+            rows = rows.set_column(rows.column_names.index(name), name, later)
+        return rows
 
     monkeypatch.setattr(Lake, "stage", stage)
+    monkeypatch.setattr(landing, "few_rows_of", few if reader == "the driver" else lambda *_: None)
     before = datetime.now(UTC)
-    outcome = take({"ahead": servers})["ahead"]
+    ahead = f"ahead-{reader.rsplit(maxsplit=1)[-1]}"
+    outcome = take({ahead: servers})[ahead]
     assert outcome.status == "complete"
-    (row,) = ledger_rows(lake, "ahead")
-    ends = lake.frame(WATERMARKS, "cluster = 'ahead'").collect()
-    members = lake.frame(GROUP_MEMBERS, "cluster = 'ahead'").collect()
-    commits = lake.frame(COMMITTED_OFFSETS, "cluster = 'ahead'").collect()
+    (row,) = ledger_rows(lake, ahead)
+    ends = lake.frame(WATERMARKS, f"cluster = '{ahead}'").collect()
+    members = lake.frame(GROUP_MEMBERS, f"cluster = '{ahead}'").collect()
+    commits = lake.frame(COMMITTED_OFFSETS, f"cluster = '{ahead}'").collect()
     assert row["warnings"] == {"captured_in_future": len(ends) + len(commits) + len(members)}
     read_at = [r["captured_at"] for r in (*ends, *commits, *members)] + [r["ends_at"] for r in commits]
     assert all(before <= at.astimezone(UTC) <= datetime.now(UTC) for at in read_at)
