@@ -1,25 +1,18 @@
-"""The expectations (of Great Expectations) that every row of a bronze table must meet, and oddities that are allowed.
+"""The rules that every row of a bronze table must meet, and oddities that are allowed.
 
-Each rule is written once, as an expectation: `offends` turns it into a condition for the rows that fail it.
+Each rule is written once: `offends` turns it into a condition for the rows that fail it, and `expectations` into an
+expectation of Great Expectations.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
-# Great Expectations reads this when it is imported: it must not send usage statistics from a data platform.
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-
-import great_expectations.expectations as gxe
-from great_expectations.expectations.expectation import Expectation
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
-
-logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # it sets itself to INFO
 
 MAX_PARTITION = 1_000_000
 """Far more partitions than a topic can have. A larger partition number was read wrongly."""
@@ -36,23 +29,42 @@ def with_rows_of_key(rows: DataFrame, table: Table) -> DataFrame:
     return rows.withColumn(ROWS_OF_KEY, F.count(F.lit(1)).over(Window.partitionBy(*table.key)))
 
 
-def _not_null(*columns: str) -> list[Expectation]:
-    return [gxe.ExpectColumnValuesToNotBeNull(column=c) for c in columns]
+class Rule(NamedTuple):
+    """The values of a column are between two numbers, or NULL. Without numbers, they are not NULL."""
+
+    column: str
+    least: int | None = None
+    most: int | None = None
+
+    @property
+    def is_for_null(self) -> bool:
+        """Whether the rule is that values are not NULL."""
+        return self.least is None and self.most is None
+
+    @property
+    def name(self) -> str:
+        """The name of the expectation and its column, as in `quarantine`."""
+        return f"expect_column_values_to_{'not_be_null' if self.is_for_null else 'be_between'}({self.column})"
 
 
-def _ends(*columns: str) -> list[Expectation]:
-    return [gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0, max_value=MAX_OFFSET) for c in columns]
+def _not_null(*columns: str) -> list[Rule]:
+    return [Rule(column) for column in columns]
 
 
-_UNIQUE = gxe.ExpectColumnValuesToBeBetween(column=ROWS_OF_KEY, max_value=1)
-_PARTITION = gxe.ExpectColumnValuesToBeBetween(column="partition", min_value=0, max_value=MAX_PARTITION)
+def _ends(*columns: str) -> list[Rule]:
+    return [Rule(column, 0, MAX_OFFSET) for column in columns]
 
-EXPECTATIONS: Mapping[str, Sequence[Expectation]] = {
+
+_UNIQUE = Rule(ROWS_OF_KEY, most=1)
+_PARTITION = Rule("partition", 0, MAX_PARTITION)
+
+RULES: dict[str, Sequence[Rule]] = {
     COMMITTED_OFFSETS.name: [
         *_not_null(*COMMITTED_OFFSETS.key, "captured_at"),
         _UNIQUE,
         _PARTITION,
-        *(gxe.ExpectColumnValuesToBeBetween(column=c, min_value=0) for c in ("committed_offset", "earlier_offset")),
+        Rule("committed_offset", 0),
+        Rule("earlier_offset", 0),
         *_ends("log_start_offset", "last_stable_offset", "high_watermark", "high_watermark_after"),
     ],
     WATERMARKS.name: [
@@ -82,18 +94,11 @@ def oddities() -> dict[str, Column]:
     }
 
 
-def offends(expectation: Expectation) -> Column:
-    """The condition for rows that fail an expectation. NULL fails only `not null`, as in Great Expectations."""
-    if isinstance(expectation, gxe.ExpectColumnValuesToNotBeNull):
-        return F.col(expectation.column).isNull()
-    if isinstance(expectation, gxe.ExpectColumnValuesToBeBetween):
-        value = F.col(expectation.column)
-        too_small = value < F.lit(expectation.min_value)  # NULL, which does not fail, if there is no bound
-        too_large = value > F.lit(expectation.max_value)
-        return F.coalesce(too_small, F.lit(False)) | F.coalesce(too_large, F.lit(False))
-    raise TypeError(f"no rule for {type(expectation).__name__}")
-
-
-def label(expectation: Expectation) -> str:
-    """The name of an expectation and its column, as in `quarantine`."""
-    return f"{expectation.expectation_type}({getattr(expectation, 'column', '')})"
+def offends(rule: Rule) -> Column:
+    """The condition for rows that fail a rule. NULL fails only `not null`, as in Great Expectations."""
+    value = F.col(rule.column)
+    if rule.is_for_null:
+        return value.isNull()
+    # NULL, which does not fail, if there is no bound.
+    too_small, too_large = value < F.lit(rule.least), value > F.lit(rule.most)
+    return F.coalesce(too_small, F.lit(False)) | F.coalesce(too_large, F.lit(False))

@@ -19,6 +19,7 @@ from demo.embedded_kafka.broker import EmbeddedKafka
 from pipeline.config import Config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
+from pipeline.quality.rules import RULES
 from pipeline.snapshot import SnapshotOutcome, take_snapshots
 from pipeline.tables import (
     BRONZE,
@@ -35,7 +36,7 @@ from pipeline.tables import (
 )
 from tests.conftest import ROOT, ConnectServer
 from tests.helpers import killed_job
-from tests.helpers.killed_job import Run, offset_rule
+from tests.helpers.killed_job import Run, rules_of_commits
 from tests.helpers.quiet import config, seed
 from tests.helpers.rows import WHO_AND_WHEN
 
@@ -113,7 +114,7 @@ def killed(connect_server: ConnectServer, settings: Config, lake: Lake, folder: 
 def repeated(spark: SparkSession, settings: Config, killed: dict[str, State]) -> list[SnapshotOutcome]:
     """Another run for all of them, and the first run of the undisturbed cluster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offset_rule(), "min_value", MIN_OFFSET)
+        patch.setitem(RULES, COMMITTED_OFFSETS.name, rules_of_commits(MIN_OFFSET))
         return take_snapshots(spark, settings, list(settings.clusters), None, lambda: LATER)
 
 

@@ -25,7 +25,7 @@ from pipeline.derive import compute_lag
 from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.maintain import maintain
-from pipeline.quality import rules
+from pipeline.quality.rules import RULES, Rule
 from pipeline.session import spark_session
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import COMMITTED_OFFSETS
@@ -112,7 +112,7 @@ def _child(run: Run, log: Path) -> NoReturn:
 def _work(run: Run) -> None:
     now = datetime.fromisoformat(run.now)
     config = load_config(Path(run.config), os.environ)
-    offset_rule().min_value = run.min_offset
+    RULES[COMMITTED_OFFSETS.name] = rules_of_commits(run.min_offset)
     spark = spark_session("killed job", SHORT_LIVED | {"spark.master": "local[1]", "spark.ui.enabled": "false"})
     Lake(spark, config.lake).prepare()  # so that its own writes are not counted
     if run.kill:
@@ -129,9 +129,10 @@ def _work(run: Run) -> None:
             sys.stdout.write(json.dumps([asdict(outcome) for outcome in outcomes], default=str))
 
 
-def offset_rule() -> Any:
-    """The gate's expectation of committed_offset."""
-    return next(rule for rule in rules.EXPECTATIONS[COMMITTED_OFFSETS.name] if rule.column == "committed_offset")
+def rules_of_commits(least: int) -> list[Rule]:
+    """The gate's rules of committed_offsets, with another smallest offset."""
+    rules = RULES[COMMITTED_OFFSETS.name]
+    return [rule._replace(least=least) if rule == Rule("committed_offset", 0) else rule for rule in rules]
 
 
 def _arm(step: str, number: str, moment: str, root: Path, cluster: str) -> None:

@@ -8,7 +8,6 @@ from functools import reduce
 from typing import Any
 
 import great_expectations as gx
-import great_expectations.expectations as gxe
 import pytest
 from chispa import assert_df_equality
 from great_expectations.core.expectation_suite import ExpectationSuite
@@ -20,7 +19,8 @@ from pipeline.kafka.snapshot import KIND, SnapshotSource
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
-from pipeline.quality.rules import EXPECTATIONS, MAX_PARTITION, label, oddities, offends, with_rows_of_key
+from pipeline.quality.expectations import expectation_of
+from pipeline.quality.rules import MAX_PARTITION, RULES, oddities, offends, with_rows_of_key
 from pipeline.snapshot.summary import Landed, counts, summarize
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
 from tests.helpers.deltas import delta
@@ -162,7 +162,7 @@ def test_offending_rows_go_to_quarantine_by_name_and_the_rest_stay(
     kept = frame(lake.spark, table, names, *good)
     assert_df_equality(lake.frame(table, of_snapshots("east", [ID])), kept, ignore_row_order=True, ignore_metadata=True)
     assert verdict.quarantined == len(bad)
-    assert {label(e) for e in verdict.failed} == {reason for _, reasons in bad for reason in reasons}
+    assert {rule.name for rule in verdict.failed} == {reason for _, reasons in bad for reason in reasons}
     # JSON has no instants, so only their presence is compared.
     given = names.split()
     expected = [(reason, comparable(dict(zip(given, row, strict=True)))) for row, reasons in bad for reason in reasons]
@@ -287,20 +287,17 @@ def test_a_rule_offends_as_many_rows_as_great_expectations_counts(
 ) -> None:
     landed = frame(spark, table, names, *good, *(row for row, _ in bad)).where(F.col("error").isNull())
     rows = with_rows_of_key(landed, table)
-    expectations = EXPECTATIONS[table.name]
+    rules = RULES[table.name]
     context = gx.get_context(mode="ephemeral")
     source = context.data_sources.add_spark("rows", persist=False)
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-    numbered = [e.copy(update={"meta": {"number": number}}) for number, e in enumerate(expectations)]
-    suite = ExpectationSuite(name="all", expectations=numbered)
+    suite = ExpectationSuite(name="all", expectations=[expectation_of(rule, n) for n, rule in enumerate(rules)])
     results = batch.get_batch({"dataframe": rows}).validate(suite, result_format="SUMMARY").results
     theirs = [r.result["unexpected_count"] for r in sorted(results, key=lambda r: r.expectation_config.meta["number"])]
-    marked = rows.select(*(offends(e).cast("int").alias(str(i)) for i, e in enumerate(expectations)))
+    marked = rows.select(*(offends(e).cast("int").alias(str(i)) for i, e in enumerate(rules)))
     ours = list(marked.groupBy().sum().collect()[0])
     literal = Counter(reason for _, reasons in bad for reason in reasons)
-    assert theirs == ours == [literal[label(e)] for e in expectations]
-
-
-def test_an_expectation_without_a_rule_is_refused() -> None:
-    with pytest.raises(TypeError, match="no rule for ExpectColumnToExist"):
-        offends(gxe.ExpectColumnToExist(column="topic"))
+    assert theirs == ours == [literal[rule.name] for rule in rules]
+    assert [rule.name for rule in rules] == [
+        f"{e.expectation_type}({rule.column})" for rule in rules for e in (expectation_of(rule, 0),)
+    ]
