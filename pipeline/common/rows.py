@@ -179,14 +179,17 @@ def bucketed(
     function: OfBucket,
     returns: StructType,
     buckets: int | None = None,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
 ) -> Rows:
     """What a function makes of the rows of several tables; all rows of a key are in one bucket.
 
-    `schemas` has the columns of each part that the function gets. See `in_buckets` for many rows.
+    `schemas` has the columns of each part that the function gets. See `in_buckets` for many rows. On the driver, `keep`
+    gets the rows of each bucket, and returns them so that they need little memory.
     """
     spread = Spread(tuple(key), buckets)
     if (few := _few_rows(parts, schemas)) is not None:
-        return Rows(pa.concat_tables(_on_driver(few, spread, function)))
+        compute = function if keep is None else lambda bucket: keep(function(bucket))
+        return Rows(pa.concat_tables(_on_driver(few, spread, compute)))
     packed = _packed_parts(parts, schemas, spread)
     return Rows(in_buckets(packed, spread, schemas, lambda bucket: iter(function(bucket).to_batches()), returns))
 

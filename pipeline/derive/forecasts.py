@@ -45,7 +45,8 @@ def keep_forecasts(batch: Batch, readers: Readers) -> None:
     if groups:
         parts["weeks"] = _weeks(batch, groups)
     compute = partial(forecasts, settings=settings, reach=dict(backlog.reach), far_behind=groups)
-    rows = bucketed(parts, FORECAST_PARTS, GROUP, compute, FORECASTS.schema, backlog.buckets)
+    keep = batch.lake.in_file
+    rows = bucketed(parts, FORECAST_PARTS, GROUP, compute, FORECASTS.schema, backlog.buckets, keep)
     batch.lake.replace(FORECASTS, batch.lake.collected_if_few(rows), batch.where)
 
 

@@ -27,17 +27,17 @@ def keep_histograms(batch: Batch, readers: Readers) -> None:
     snapshot of that hour is computed. The same holds for days.
     """
     lake, cluster, backlog, ids = batch.lake, batch.cluster, batch.backlog, batch.snapshot_ids
-    rows = lake.collected_if_few(histograms_of_snapshots(readers.lag, backlog.buckets))
+    rows = lake.collected_if_few(histograms_of_snapshots(readers.lag, backlog.buckets, lake.in_file))
     lake.replace(LAG_HISTOGRAMS, rows, of_windows(cluster, ids, window_ms=0))
     touched = [*backlog.up_to_complete[:1], *ids]
     now_ms = to_epoch_ms(batch.clock())
     for window_ms, from_ms in ((HOUR_MS, 0), (DAY_MS, HOUR_MS)):
         starts = sorted({i - i % window_ms for i in touched if i - i % window_ms + window_ms <= now_ms})
         if starts:
-            _roll_up(lake, cluster, window_ms, from_ms, starts)
+            _roll_up(batch, window_ms, from_ms, starts)
 
 
-def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: list[int]) -> None:
+def _roll_up(batch: Batch, window_ms: int, from_ms: int, starts: list[int]) -> None:
     """Writes the windows that begin at `starts` (epoch ms), merged from the shorter windows that they cover.
 
     Another job may write shorter windows, and then these windows, between our read and our write. Our windows would
@@ -45,10 +45,11 @@ def _roll_up(lake: Lake, cluster: str, window_ms: int, from_ms: int, starts: lis
     the rows of the other job, or Delta sees a conflict over these windows. The driver has read few rows before its
     transaction begins. So they are read again after each write, and if they have changed, it starts again.
     """
+    lake, cluster = batch.lake, batch.cluster
     where = of_windows_within(cluster, starts, window_ms, from_ms)
     for _ in range(CONFLICT_TRIES):
         covered = _covered(lake, where)
-        merged = histograms_of_windows(covered, window_ms, from_ms)
+        merged = histograms_of_windows(covered, window_ms, from_ms, batch.backlog.buckets, lake.in_file)
         # With fewer rows than that, the driver would compute Spark's rows before it begins to write them.
         lake.replace(LAG_HISTOGRAMS, merged, of_windows(cluster, starts, window_ms), most=MANY_ROWS)
         if isinstance(covered.rows, DataFrame) or _are_same(covered, _covered(lake, where)):

@@ -219,7 +219,7 @@ class Lake(LakeTables):
         stages other rows there meanwhile, queries on these fail with STAGED_OVER.
         """
         if isinstance(rows, pa.Table):
-            kept: R = self._driver.kept(rows) if self._driver else rows
+            kept: R = self.in_file(rows)
             return kept
         try:
             return rows.localCheckpoint()
@@ -230,6 +230,10 @@ class Lake(LakeTables):
         staged = self.stage(f"{name}_{snapshot_id // MINUTE_MS % STAGES}", rows.withColumn("run", run))
         is_own = F.when(F.col("run") == run, F.lit(True)).otherwise(F.raise_error(F.lit(STAGED_OVER)).cast("boolean"))
         return staged.where(is_own).drop("run")
+
+    def in_file(self, rows: pa.Table) -> pa.Table:
+        """Rows of the driver. If they are many, they are in a file from then on."""
+        return self._driver.kept(rows) if self._driver else rows
 
     def delete(self, table: Table, where: str) -> None:
         """Removes the rows that satisfy `where`. One commit, or none if there are no such rows."""

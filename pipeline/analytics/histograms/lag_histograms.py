@@ -5,7 +5,7 @@ Any two histograms of one measure merge exactly, in any order: all buckets are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import partial
 
@@ -65,6 +65,8 @@ _TOGETHER = ("measure", "scope_value")
 """The key of the buckets in which histograms are merged. It need not be their whole identity."""
 _WIDE = pa.decimal256(76, 0)
 """The type of sums, before it is known whether they fit into their columns. No lake has rows for sums beyond it."""
+Keep = Callable[[pa.Table], pa.Table] | None
+"""See `bucketed`."""
 _AGGREGATIONS = (
     *((name, "sum", pc.ScalarAggregateOptions(skip_nulls=False)) for name in _TOTALS),
     ("bucket_offset", "min"),
@@ -82,13 +84,13 @@ def histograms(lag: DataFrame) -> DataFrame:
     return histograms_of_snapshots(Rows(lag)).frame(lag.sparkSession, LAG_HISTOGRAMS.schema)
 
 
-def histograms_of_snapshots(lag: Rows, buckets: int | None = None) -> Rows:
+def histograms_of_snapshots(lag: Rows, buckets: int | None = None, keep: Keep = None) -> Rows:
     """What `histograms` returns, from rows that have the columns COUNTED, which are spread by group.
 
     Most histograms are those of groups. If the rows were spread in another way, each bucket would have a part of each.
     """
-    parts = bucketed({"lag": lag}, {"lag": COUNTED}, GROUP, _tally_bucket, TALLIES, buckets)
-    return _merged(parts, window_ms=0)
+    parts = bucketed({"lag": lag}, {"lag": COUNTED}, GROUP, _tally_bucket, TALLIES, buckets, keep)
+    return _merged(parts, 0, buckets, keep)
 
 
 def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFrame:
@@ -102,11 +104,13 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
     return merged.frame(histograms.sparkSession, LAG_HISTOGRAMS.schema)
 
 
-def histograms_of_windows(histograms: Rows, window_ms: int, from_ms: int = 0) -> Rows:
+def histograms_of_windows(
+    histograms: Rows, window_ms: int, from_ms: int = 0, buckets: int | None = None, keep: Keep = None
+) -> Rows:
     """What `rolled_up` returns, from rows that have the columns TALLIES and window_ms. Raises ValueError like it."""
     if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
         raise ValueError(f"{window_ms} ms must be a multiple of {from_ms} ms, and a day a multiple of {window_ms} ms")
-    return _merged(histograms.where_in("window_ms", [from_ms]), window_ms)
+    return _merged(histograms.where_in("window_ms", [from_ms]), window_ms, buckets, keep)
 
 
 def tally_lag(lag: pa.Table, scopes: Iterable[str] = SCOPES) -> pa.Table:
@@ -178,9 +182,11 @@ def _merge_bucket(bucket: Bucket, window_ms: int) -> pa.Table:
     return merge_histograms(bucket["parts"], window_ms)
 
 
-def _merged(parts: Rows, window_ms: int) -> Rows:
+def _merged(parts: Rows, window_ms: int, buckets: int | None, keep: Keep) -> Rows:
+    """Histograms of `buckets` buckets of readers are merged in twice as many, because they are often more rows."""
     merge = partial(_merge_bucket, window_ms=window_ms)
-    return bucketed({"parts": parts}, {"parts": TALLIES}, _TOGETHER, merge, LAG_HISTOGRAMS.schema)
+    many = None if buckets is None else 2 * buckets - 1
+    return bucketed({"parts": parts}, {"parts": TALLIES}, _TOGETHER, merge, LAG_HISTOGRAMS.schema, many, keep)
 
 
 def _measured(lag: pa.Table, measure: str) -> pa.Array:
