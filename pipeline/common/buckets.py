@@ -32,11 +32,14 @@ PACKED = StructType().add("part", StringType()).add("bucket", IntegerType()).add
 """Rows of a table (`part`) in one bucket (its number), as an Arrow stream."""
 PACKED_BYTES = 48 * 2**20
 """Rows of about this many bytes are packed at a time."""
+JOINED_BYTES = 4 * 2**20
+"""Buckets of one task are computed together until they have this many packed bytes, some 100,000 rows. Spark joins
+buckets to tasks by the size of their packed rows, so a task may have far more rows than fit into a worker."""
 ROWS_A_BUCKET = 100_000
 """Rows of a large table that are computed together, with those from which they continue. More rows need more memory,
 fewer rows need more calls."""
 BUCKETS_IF_NOT_GIVEN = 64
-"""Rows are packed for this many buckets if their number is not given. Spark then joins them to as few tasks as fit."""
+"""Rows are packed for this many buckets if their number is not given. Spark joins them to as few tasks as fit."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -187,7 +190,7 @@ def in_buckets(
 
 
 def _by_bucket(batches: Iterable[pa.RecordBatch], spread: Spread) -> Iterator[dict[str, list[pa.BinaryScalar]]]:
-    """The packed rows of each bucket by part; all are one bucket if it was not given how many there are.
+    """The packed rows of the buckets of a task, by part; small ones are one bucket.
 
     Without a key, each packed value is a bucket, so that no more of them are in memory.
     """
@@ -197,10 +200,16 @@ def _by_bucket(batches: Iterable[pa.RecordBatch], spread: Spread) -> Iterator[di
             if not spread.key:
                 yield {part.as_py(): [rows]}
                 continue
-            of_bucket = buckets.setdefault(0 if spread.buckets is None else number.as_py(), {})
-            of_bucket.setdefault(part.as_py(), []).append(rows)
+            buckets.setdefault(number.as_py(), {}).setdefault(part.as_py(), []).append(rows)
+    joined: dict[str, list[pa.BinaryScalar]] = {}
+    size = 0
     while buckets:
-        yield buckets.popitem()[1]
+        for part, packed in buckets.popitem()[1].items():
+            joined.setdefault(part, []).extend(packed)
+            size += sum(rows.as_buffer().size for rows in packed)
+        if size >= JOINED_BYTES or not buckets:
+            yield joined
+            joined, size = {}, 0
 
 
 def _joined_rows(packed: Sequence[pa.BinaryScalar], fields: Sequence[int], types: pa.Schema) -> pa.Table:

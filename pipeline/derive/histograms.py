@@ -49,7 +49,7 @@ def _roll_up(batch: Batch, window_ms: int, from_ms: int, starts: list[int]) -> N
     where = of_windows_within(cluster, starts, window_ms, from_ms)
     for _ in range(CONFLICT_TRIES):
         covered = _covered(lake, where)
-        merged = histograms_of_windows(covered, window_ms, from_ms, batch.backlog.buckets, lake.in_file)
+        merged = histograms_of_windows(covered, window_ms, from_ms, lake.in_file)
         # With fewer rows than that, the driver would compute Spark's rows before it begins to write them.
         lake.replace(LAG_HISTOGRAMS, merged, of_windows(cluster, starts, window_ms), most=MANY_ROWS)
         if isinstance(covered.rows, DataFrame) or _are_same(covered, _covered(lake, where)):

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
+from pipeline.common import buckets
 from pipeline.common.arrow_sql import arrow_queries
-from pipeline.common.buckets import Bucket, Form, Spread
+from pipeline.common.buckets import Bucket, Form, Spread, packed_rows
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.errors import BadValueError, data_exception, is_data_exception
 from pipeline.common.rows import Rows, bucketed, tables_in_buckets
@@ -184,3 +185,18 @@ def test_spark_puts_each_bucket_into_a_task_of_its_own(spark: SparkSession, buck
     frame = spark.createDataFrame([(number,) for number in numbers], "bucket int")
     tasks = frame.repartition(buckets, "bucket").select(F.spark_partition_id()).collect()
     assert sorted(row[0] for row in tasks) == [*range(buckets)]
+
+
+@pytest.mark.parametrize(("joined_bytes", "expected"), [(1, [2, 3, 4]), (10**6, [9])])
+def test_small_buckets_of_one_task_are_computed_together_and_large_ones_are_not(
+    monkeypatch: pytest.MonkeyPatch, joined_bytes: int, expected: list[int]
+) -> None:
+    monkeypatch.setattr(buckets, "JOINED_BYTES", joined_bytes)
+    names = [name for name in "abc" for _ in range("_abc".index(name) + 1)]
+    rows = pa.table({"topic": names})
+    form = Form(StructType().add("topic", STRING), Spread(("topic",)))
+    # Two packed values of each bucket, as two workers send them.
+    batches = [*packed_rows(rows.slice(0, 4), {"x": form}), *packed_rows(rows.slice(4), {"x": form})]
+    made = [bucket["x"] for bucket in buckets._by_bucket(batches, form.spread)]
+    counts = [sum(buckets._unpacked(packed, [0]).num_rows for packed in each) for each in made]
+    assert sorted(counts) == expected

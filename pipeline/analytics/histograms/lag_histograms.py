@@ -90,7 +90,7 @@ def histograms_of_snapshots(lag: Rows, buckets: int | None = None, keep: Keep = 
     Most histograms are those of groups. If the rows were spread in another way, each bucket would have a part of each.
     """
     parts = bucketed({"lag": lag}, {"lag": COUNTED}, GROUP, _tally_bucket, TALLIES, buckets, keep)
-    return _merged(parts, 0, buckets, keep)
+    return _merged(parts, 0, keep)
 
 
 def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFrame:
@@ -104,13 +104,11 @@ def rolled_up(histograms: DataFrame, window_ms: int, from_ms: int = 0) -> DataFr
     return merged.frame(histograms.sparkSession, LAG_HISTOGRAMS.schema)
 
 
-def histograms_of_windows(
-    histograms: Rows, window_ms: int, from_ms: int = 0, buckets: int | None = None, keep: Keep = None
-) -> Rows:
+def histograms_of_windows(histograms: Rows, window_ms: int, from_ms: int = 0, keep: Keep = None) -> Rows:
     """What `rolled_up` returns, from rows that have the columns TALLIES and window_ms. Raises ValueError like it."""
     if window_ms <= from_ms or DAY_MS % window_ms or (from_ms and window_ms % from_ms):
         raise ValueError(f"{window_ms} ms must be a multiple of {from_ms} ms, and a day a multiple of {window_ms} ms")
-    return _merged(histograms.where_in("window_ms", [from_ms]), window_ms, buckets, keep)
+    return _merged(histograms.where_in("window_ms", [from_ms]), window_ms, keep)
 
 
 def tally_lag(lag: pa.Table, scopes: Iterable[str] = SCOPES) -> pa.Table:
@@ -182,11 +180,9 @@ def _merge_bucket(bucket: Bucket, window_ms: int) -> pa.Table:
     return merge_histograms(bucket["parts"], window_ms)
 
 
-def _merged(parts: Rows, window_ms: int, buckets: int | None, keep: Keep) -> Rows:
-    """Histograms of `buckets` buckets of readers are merged in twice as many, because they are often more rows."""
+def _merged(parts: Rows, window_ms: int, keep: Keep) -> Rows:
     merge = partial(_merge_bucket, window_ms=window_ms)
-    many = None if buckets is None else 2 * buckets - 1
-    return bucketed({"parts": parts}, {"parts": TALLIES}, _TOGETHER, merge, LAG_HISTOGRAMS.schema, many, keep)
+    return bucketed({"parts": parts}, {"parts": TALLIES}, _TOGETHER, merge, LAG_HISTOGRAMS.schema, keep=keep)
 
 
 def _measured(lag: pa.Table, measure: str) -> pa.Array:
