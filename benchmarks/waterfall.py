@@ -25,11 +25,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.processes import family
 from jobs import run
-from pipeline import lake, report
+from pipeline import lake
 from pipeline.derive import batches as derive
 from pipeline.derive import log_index as index
 from pipeline.derive import steps
 from pipeline.lake import ledger
+from pipeline.report import write
 from pipeline.session import spark_session
 from pipeline.snapshot import land, take
 from pipeline.tables import Table
@@ -50,7 +51,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "check bronze": (derive, "check_bronze"),
     "compute readers": (steps, "compute_readers"),
     "keep the index": (index.Index, "keep"),
-    "report": (report, "write_report"),
+    "report": (write, "write_report"),
 }
 """Phase → the object that has the function, and the function's name. Steps and writes to tables are further phases."""
 WRITES = ("replace", "merge")

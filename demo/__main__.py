@@ -192,9 +192,10 @@ def take_snapshots(say: Callable[[str], None]) -> int:
 def print_results(lake: Lake) -> None:
     """Prints the groups, the open findings, and where everything is; also draws the picture of an incident."""
     from demo.incident import write_incident
-    from pipeline.report import Frames, format_groups, groups_table
+    from pipeline.report.frames import Frames
     from pipeline.report.selection import Selection
-    from pipeline.report.terminal import GROUPS_LEGEND
+    from pipeline.report.terminal import GROUPS_LEGEND, format_groups
+    from pipeline.report.write import groups_table
     from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 
     print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n{GROUPS_LEGEND}\n")

@@ -35,7 +35,8 @@ def step(spark: "SparkSession", job: Job) -> int:
         status = 1
     if job.show:
         from pipeline.lake import Lake
-        from pipeline.report import Frames, partitions_table
+        from pipeline.report.frames import Frames
+        from pipeline.report.write import partitions_table
 
         frames = Frames.of(Lake(spark, job.config.lake), job.selection)
         print_table(lambda coloured: partitions_table(frames, job.show, coloured=coloured))

@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 def step(spark: "SparkSession", job: Job) -> int:
     """Writes the report."""
     from pipeline.lake import Lake, refuse_new  # see jobs.session
-    from pipeline.report import Frames, selection_of, write_incident, write_report
+    from pipeline.report.frames import Frames
+    from pipeline.report.incident import selection_of
+    from pipeline.report.write import write_incident, write_report
     from pipeline.tables import SNAPSHOTS
 
     lake = Lake(spark, job.config.lake)

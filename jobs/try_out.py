@@ -17,13 +17,13 @@ from jobs import cli
 from jobs.example import CONFIG, DEFAULT_FOLDER, PAGE, SETTINGS, unpacked
 from pipeline.common.errors import ConfigError, LaglakeError, LakeError, first_line
 from pipeline.common.subject import subject_of
-from pipeline.report import write_page
 from pipeline.report.cards import gravest_first
 from pipeline.report.model import Report
 from pipeline.report.names import visible
 from pipeline.report.saved import loaded
 from pipeline.report.terminal import GROUP_COLUMNS, GROUPS_LEGEND, format_groups
 from pipeline.report.units import at
+from pipeline.report.write import write_page
 
 NAMED = 5
 _EPILOG = f"""\

@@ -11,8 +11,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
 
 from jobs.example import unpacked
-from pipeline.report import write_page
 from pipeline.report.saved import loaded
+from pipeline.report.write import write_page
 
 PAGE = "example-report.html"
 

@@ -22,8 +22,8 @@ from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.lake.upgrade import PROPERTIES
-from pipeline.report import Frames
 from pipeline.report.collect import collect
+from pipeline.report.frames import Frames
 from pipeline.report.saved import saved
 from pipeline.report.selection import Selection
 from pipeline.session import spark_session

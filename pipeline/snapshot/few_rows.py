@@ -13,6 +13,8 @@ from pipeline.tables import READABLE, SNAPSHOTS
 
 FEW_TASKS = 2
 """A cluster of which nothing is known yet has few rows if it takes at most so many tasks to read it."""
+MOST_TASKS = 20
+"""A cluster that had few rows has many now if it takes more tasks than this."""
 
 
 def few_rows_of(lake: Lake, claim: Claim, source: KafkaSource) -> pa.Table | None:
@@ -23,9 +25,9 @@ def few_rows_of(lake: Lake, claim: Claim, source: KafkaSource) -> pa.Table | Non
     if not lake.is_on_driver:
         return None
     before = _rows_before(lake, claim)
-    if before is None:
-        return read_in_process(source, FEW_TASKS)
-    return read_in_process(source) if before < FEW_FOR_SPARK else None
+    if before is not None and before >= FEW_FOR_SPARK:
+        return None
+    return read_in_process(source, FEW_TASKS if before is None else MOST_TASKS)
 
 
 def _rows_before(lake: Lake, claim: Claim) -> int | None:

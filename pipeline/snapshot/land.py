@@ -24,6 +24,7 @@ from pipeline.derive.log_index import with_the_index
 from pipeline.kafka.lookups import SAMPLES
 from pipeline.kafka.snapshot import KIND, UNPROVEN, SnapshotSource
 from pipeline.lake import FAILURES, Lake, of_snapshots
+from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.lake.ledger import Claim
 from pipeline.quality import is_suspect, quarantine_failing, with_marks
 from pipeline.snapshot.client_positions import read_client_positions
@@ -99,12 +100,14 @@ def _staged_cluster(
     """
     source = SnapshotSource(source_options(in_time(cluster, until_s)))
     few = few_rows_of(lake, claim, source)
-    if few is not None:
-        # Nobody else can replace rows of this process.
-        staged = Rows(few).frame(lake.spark, source.schema()).withColumn("is_others", F.lit(False))
-    else:
+    if few is None:
         rows = lake.spark.read.format(source.name()).options(**source.options).load()
+    else:
+        rows = Rows(few).frame(lake.spark, source.schema())
+    if few is None or len(few) >= FEW_FOR_SPARK:
         staged = _staged(lake, claim, "kafka", rows)
+    else:
+        staged = rows.withColumn("is_others", F.lit(False))  # nobody else can replace rows of this process
     read = _read(staged, landed)
     if not read[UNPROVEN].rows:
         return staged, read

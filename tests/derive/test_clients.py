@@ -26,7 +26,8 @@ from pipeline.derive.log_index import Index
 from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_cluster, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.upgrade import create
-from pipeline.report import Frames, details
+from pipeline.report import details
+from pipeline.report.frames import Frames
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,

@@ -17,9 +17,9 @@ from pipeline.config import load_config
 from pipeline.derive import compute_lag
 from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.report import Frames
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import collect, collect_partitions
+from pipeline.report.frames import Frames
 from pipeline.report.newest import read_newest
 from pipeline.report.selection import Selection
 from pipeline.snapshot import take_snapshots

@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.status.group_status import group_status
-from pipeline.report import Frames, groups_table
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import CELLS, INSTANTS_CHARTED, RECENT, collect
+from pipeline.report.frames import Frames
 from pipeline.report.payload import payload
 from pipeline.report.selection import Selection
+from pipeline.report.write import groups_table
 from pipeline.tables import COMPUTED, LAG, PARTITION_STATUS, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
 

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.status.group_status import group_status
-from pipeline.report import Frames, data
+from pipeline.report import data
+from pipeline.report.frames import Frames
 from pipeline.report.model import Group, Point, names_of
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.conftest import ROOT

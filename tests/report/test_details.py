@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 from demo.incident import moments, write_incident
 from pipeline.analytics.histograms.lag_histograms import histograms
-from pipeline.report import Frames, details
+from pipeline.report import details
 from pipeline.report.collect import collect
 from pipeline.report.details_model import Partition
+from pipeline.report.frames import Frames
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,

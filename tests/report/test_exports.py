@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.report import Frames, format_groups, write_report
 from pipeline.report.export import as_json
+from pipeline.report.frames import Frames
 from pipeline.report.names import columns, cut, visible
-from pipeline.report.terminal import format_partitions
+from pipeline.report.terminal import format_groups, format_partitions
 from pipeline.report.units import size
+from pipeline.report.write import write_report
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
     HOSTILE,

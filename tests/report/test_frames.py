@@ -6,8 +6,7 @@ import pytest
 
 from pipeline.common.epoch import DAY_MS, utc, utc_date
 from pipeline.lake import Lake
-from pipeline.report import Frames
-from pipeline.report.frames import DAYS
+from pipeline.report.frames import DAYS, Frames
 from pipeline.report.selection import Selection
 from pipeline.tables import COMPUTED, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import NOON, frame, snapshot

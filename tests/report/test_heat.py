@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.report import Frames, heat, heat_rows
+from pipeline.report import heat, heat_rows
 from pipeline.report.collect import collect
+from pipeline.report.frames import Frames
 from pipeline.report.heat import CELLS, PARTITIONS, ROWS_READ, heat_of, plan
 from pipeline.report.heat_model import Missed
 from pipeline.report.model import Instant, Point

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.report import Frames
 from pipeline.report.collect import collect
+from pipeline.report.frames import Frames
 from pipeline.report.page import render
 from pipeline.tables import CLIENT_DIVERGENCE, FINDING_HISTORY, FINDINGS, FORECASTS, GROUP_STATUS, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, cards_of, frame, lag_row, snapshot

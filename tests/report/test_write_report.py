@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.report import Frames, write_report
+from pipeline.report.frames import Frames
 from pipeline.report.model import Report
 from pipeline.report.page import render
 from pipeline.report.selection import Selection
+from pipeline.report.write import write_report
 from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import NOW, frame, snapshot, text_of
 
