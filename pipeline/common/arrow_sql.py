@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipeline.common.errors import BadValueError, first_line
+from pipeline.common.errors import BadValueError, LakeError, first_line
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,13 +43,15 @@ class ArrowQueries:
             self._connection.register(name, rows)
 
     def rows(self, text: str) -> pa.Table:
-        """The rows of a query. Raises BadValueError if a value fits no type."""
+        """The rows of a query. Raises BadValueError if a value fits no type, and LakeError if memory is too small."""
         import duckdb
 
         try:
             return self._connection.sql(text).to_arrow_table()
         except duckdb.DataError as exc:
             raise BadValueError(first_line(exc)) from exc
+        except duckdb.OperationalError as exc:
+            raise LakeError(f"a query of some rows failed: {first_line(exc)}") from exc
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
+from threading import RLock
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -25,6 +26,7 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.schemas.fields.struct import StructField
 
 from pipeline.common.epoch import utc_now
 from pipeline.common.errors import ClusterError, WrongClusterError
@@ -38,8 +40,25 @@ from pipeline.kafka.refusals import why_unusable
 Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
 
-# At DEBUG, kafka-python logs every request in full; those of SASL contain the password.
-logging.getLogger("kafka").setLevel(logging.INFO)
+# At DEBUG, kafka-python logs every request in full; those of SASL contain the password. A job may want to hear less.
+_kafka_log = logging.getLogger("kafka")
+_kafka_log.setLevel(max(_kafka_log.level, logging.INFO))
+
+
+def _one_at_a_time(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of kafka-python that makes a decoder when it is first needed, for several clients in threads."""
+    lock = RLock()
+
+    @wraps(compiled)
+    def locked(*args: Any, **options: Any) -> Any:
+        with lock:
+            return compiled(*args, **options)
+
+    return locked
+
+
+# It changes the struct while it makes a decoder. Two threads at once could keep a broken one until the process ends.
+StructField.compiled_decode_from = _one_at_a_time(StructField.compiled_decode_from)
 
 CLIENT_ID = "laglake"
 MAX_BACKOFF_S = 5.0
@@ -162,7 +181,8 @@ class Connections:
         """Closes all connections and ends the IO thread."""
         self._manager.call_soon(self._manager.close)
         self._net.stop(timeout_ms=1000)
-        self._net.close()
+        with suppress(RuntimeError):  # the IO thread is still busy, for example with the answers to other clients
+            self._net.close()
 
     def _bootstrap(self, servers: Sequence[str]) -> None:
         """Connects and gets the list of brokers. Raises ClusterError with the reason if this fails."""

@@ -8,7 +8,7 @@ needed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.analytics.log_index.ruler_storage import decoded
 from pipeline.analytics.log_index.time_search import Ask, TimeSearch
+from pipeline.common.arrow_sql import row_numbers
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
@@ -48,11 +49,9 @@ def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], p
     deadline_ms = SourceOptions.parse(options).deadline_ms()
 
     def search_all(wanted: pa.Table) -> pa.Table:
-        worst = wanted.sort_by([("excess_ms", "descending"), ("topic", "ascending"), ("partition", "ascending")])
-        leaders = wanted["leader"].unique().to_pylist()
-        of_leader = [worst.filter(pc.equal(worst["leader"], leader)).slice(0, budget) for leader in leaders]
         with ThreadPoolExecutor(LEADERS_AT_ONCE) as threads:
-            return pa.concat_tables([arrow_schema(SAMPLES).empty_table(), *threads.map(search, of_leader)])
+            found = threads.map(search, _worst_of_each(wanted, budget))
+        return pa.concat_tables([arrow_schema(SAMPLES).empty_table(), *found])
 
     def search(wanted: pa.Table) -> pa.Table:
         rulers = decoded(wanted["ruler"].combine_chunks())
@@ -77,6 +76,16 @@ def searching(options: Mapping[str, str], budget: int) -> Callable[[pa.Table], p
         return pa.Table.from_pylist([*_rows(searches), count], arrow_schema(SAMPLES))
 
     return search_all
+
+
+def _worst_of_each(wanted: pa.Table, budget: int) -> Iterator[pa.Table]:
+    """The rows of each leader, at most `budget`: those with the largest excess."""
+    # Without the rulers, which may be too large to be put into another order.
+    ranked = wanted.select(["leader", "excess_ms", "topic", "partition"]).append_column("number", row_numbers(wanted))
+    ranked = ranked.sort_by([("excess_ms", "descending"), ("topic", "ascending"), ("partition", "ascending")])
+    for leader in ranked["leader"].unique():
+        worst = ranked["number"].filter(pc.equal(ranked["leader"], leader)).slice(0, budget)
+        yield wanted.filter(pc.is_in(row_numbers(wanted), worst.combine_chunks()))
 
 
 def _rows(searches: Mapping[TopicPartition, TimeSearch]) -> list[dict[str, Any]]:

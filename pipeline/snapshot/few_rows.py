@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import pyarrow as pa
 
-from pipeline.common.source_rows import read_in_process
-from pipeline.kafka.source import KafkaSource
+from pipeline.common.source_rows import read_tasks
+from pipeline.kafka.source import Chunk, KafkaSource
 from pipeline.lake import Lake, further_back, of_cluster, one_of
 from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.lake.ledger import Claim
+from pipeline.snapshot.summary import Landed
 from pipeline.tables import READABLE, SNAPSHOTS
 
 FEW_TASKS = 2
@@ -17,17 +21,25 @@ MOST_TASKS = 20
 """A cluster that had few rows has many now if it takes more tasks than this."""
 
 
-def few_rows_of(lake: Lake, claim: Claim, source: KafkaSource) -> pa.Table | None:
+def few_rows_of(lake: Lake, claim: Claim, source: KafkaSource, landed: Landed) -> pa.Table | None:
     """The rows of a source of the cluster; None if Spark must read them.
 
-    Spark reads them if the cluster has many rows, and if Spark or the lake is not on this machine alone.
+    Spark reads them if the cluster has many rows, and if Spark or the lake is not on this machine alone. The requests
+    that it took to learn that the rows are many are added to `landed`.
     """
     if not lake.is_on_driver:
         return None
     before = _rows_before(lake, claim)
     if before is not None and before >= FEW_FOR_SPARK:
         return None
-    return read_in_process(source, FEW_TASKS if before is None else MOST_TASKS)
+    schema = source.schema()
+    reader = source.reader(schema)
+    tasks = cast(Sequence[Chunk], reader.partitions())
+    if len(tasks) <= (FEW_TASKS if before is None else MOST_TASKS):
+        return read_tasks(reader, tasks, schema)
+    for broker, count in tasks[0].planned.items():
+        landed.add_requests(broker, count)
+    return None
 
 
 def _rows_before(lake: Lake, claim: Claim) -> int | None:

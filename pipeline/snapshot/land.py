@@ -99,9 +99,10 @@ def _staged_cluster(
     If Kafka did not prove that its list has all groups, those that the snapshot before had are asked for by name.
     """
     source = SnapshotSource(source_options(in_time(cluster, until_s)))
-    few = few_rows_of(lake, claim, source)
+    few = few_rows_of(lake, claim, source, landed)
     if few is None:
-        rows = lake.spark.read.format(source.name()).options(**source.options).load()
+        options = source_options(in_time(cluster, until_s))
+        rows = lake.spark.read.format(source.name()).options(**options).load()
     else:
         rows = Rows(few).frame(lake.spark, source.schema())
     if few is None or len(few) >= FEW_FOR_SPARK:
@@ -212,7 +213,8 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
         found = with_the_index(partial(_looked_up, lake, claim, cluster, landed))
     except ClaimedError:
         raise
-    except FAILURES as exc:
+    except Exception as exc:
+        log.debug("%s: look-ups by time", claim, exc_info=True)
         log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
         landed.warnings["lookups_failed"] = 1
         return

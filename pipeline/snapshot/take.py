@@ -195,9 +195,8 @@ def land_and_summarize(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers
 def read_brokers(lake: Lake, options: Mapping[str, str]) -> list[Any]:
     """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if no broker answers."""
     source = BrokersSource(dict(options))
-    few = read_in_process(source) if lake.is_on_driver else None
-    if few is not None:
-        brokers: list[Any] = few.to_pylist(maps_as_pydicts="strict")
+    if lake.is_on_driver:
+        brokers: list[Any] = read_in_process(source).to_pylist(maps_as_pydicts="strict")
     else:
         brokers = lake.spark.read.format(source.name()).options(**options).load().collect()
     unreachable = [b["error"] for b in brokers if b["broker"] is None and b["error"]]

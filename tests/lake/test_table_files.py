@@ -1,5 +1,6 @@
 """Arrow tables whose values are in a file."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 
 from pipeline.common.errors import LakeError
 from pipeline.lake.table_files import IN_MEMORY_BYTES, table_in_file
+from tests.helpers.full_disk import full_disk
 
 SCHEMA = pa.schema({"number": pa.int64(), "name": pa.string(), "when": pa.timestamp("us", "UTC")})
 
@@ -38,8 +40,21 @@ def test_few_rows_stay_in_memory(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(LakeError, match=f"{file}: many rows cannot be kept in a file: "):
-        table_in_file([batch(0, 500_000)], SCHEMA, file)
+def test_if_there_can_be_no_file_the_rows_are_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    many = [batch(0, 300_000), batch(300_000, 200_000)]
+    assert table_in_file(many, SCHEMA, tmp_path / "file").equals(pa.Table.from_batches(many))
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with full_disk(tmp_path / "full") as why, pytest.raises(LakeError, match=f"full: many rows .* in a file: .*{why}"):
+        table_in_file([batch(0, 300_000), batch(300_000, 200_000)], SCHEMA, tmp_path / "full")
+
+
+def test_an_error_of_the_rows_is_not_one_of_the_file(tmp_path: Path) -> None:
+    def lost() -> Iterator[pa.RecordBatch]:
+        yield batch(0, 500_000)
+        raise FileNotFoundError("a file of the table")
+
+    with pytest.raises(FileNotFoundError, match="a file of the table"):
+        table_in_file(lost(), SCHEMA, tmp_path)

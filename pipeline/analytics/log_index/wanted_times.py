@@ -57,13 +57,14 @@ _RUNGS = f"""
         SELECT {names_sql(PARTITION)}, unnest([committed_offset, earlier_offset]) AS "offset", high_watermark AS "end"
         FROM commits WHERE committed_offset IS NOT NULL
     ), of_partitions AS (
-        SELECT number, p.* EXCLUDE (number), "offset", c."end",
+        SELECT number, log_start_offset, p.high_watermark, log_end_offset, has_records, newest_end, "offset", c."end",
             coalesce("offset" >= log_start_offset AND "offset" < p.high_watermark, false) AS is_in_log
         FROM partitions p JOIN committed c USING ({names_sql(PARTITION)})
     ), ends AS (
-        SELECT number, "end", newest_end, log_end_offset, has_records,
-            bool_or(is_in_log) OVER (PARTITION BY number) AS has_commits
-        FROM (FROM of_partitions UNION BY NAME SELECT * REPLACE (high_watermark AS "end") FROM of_partitions)
+        SELECT number, "end", any_value(newest_end) AS newest_end, any_value(log_end_offset) AS log_end_offset,
+            bool_or(has_records) AS has_records, bool_or(bool_or(is_in_log)) OVER (PARTITION BY number) AS has_commits
+        FROM (FROM of_partitions UNION ALL BY NAME SELECT * REPLACE (high_watermark AS "end") FROM of_partitions)
+        GROUP BY number, "end"
     )
     SELECT number, log_start_offset AS rung, log_end_offset FROM of_partitions WHERE has_records
     UNION SELECT number, "offset", log_end_offset FROM of_partitions WHERE is_in_log
