@@ -40,9 +40,11 @@ from pipeline.kafka.refusals import why_unusable
 Call = tuple[int | None, Any]
 """A broker id (None = any broker) and the request for it."""
 
-# At DEBUG, kafka-python logs every request in full; those of SASL contain the password. A job may want to hear less.
-_kafka_log = logging.getLogger("kafka")
-_kafka_log.setLevel(max(_kafka_log.level, logging.INFO))
+
+def _limit_log() -> None:
+    """At DEBUG, kafka-python logs every request in full; those of SASL contain the password. A job may hear less."""
+    kafka_log = logging.getLogger("kafka")
+    kafka_log.setLevel(max(kafka_log.level, logging.INFO))
 
 
 def _one_at_a_time(compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,6 +136,7 @@ class Connections:
 
     def __init__(self, options: SourceOptions, prefer: Sequence[str] = ()) -> None:
         check_machine(options)
+        _limit_log()
         self.options = options
         self.requests: Counter[int] = Counter()
         self._timeouts: Counter[int] = Counter()

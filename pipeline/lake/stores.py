@@ -82,7 +82,7 @@ def is_classic(spark: SparkSession) -> bool:
 def _setting(spark: SparkSession, name: str) -> str | None:
     """A setting as Delta's log stores read it: that of the process, even if the session has changed it since."""
     try:
-        settings = spark.sparkContext.getConf()
+        settings = spark.sparkContext._conf  # noqa: SLF001 – `getConf` copies all settings, one call to the JVM for each
     except (AttributeError, PySparkException):  # a Connect session
         spark.sql(f"RESET {name}")  # gives the session the server's own value
         return spark.conf.get(name, None)

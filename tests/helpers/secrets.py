@@ -123,7 +123,8 @@ def main(config_file: str) -> None:
     from pipeline.session import spark_session
 
     logging.basicConfig(level=logging.DEBUG)
-    status = snapshot.main(["--config", config_file]) or lag.main(["--config", config_file])
+    arguments = ["--verbose", "--config", config_file]
+    status = snapshot.main(arguments) or lag.main(arguments)
     logging.getLogger("kafka").setLevel(logging.DEBUG)
     config = load_config(Path(config_file), os.environ)
     spark = spark_session("secrets")
