@@ -36,8 +36,8 @@ BATCH = 60
 CLUSTERS_AT_ONCE = 4
 """Clusters are computed in parallel, because small queries leave most cores idle. More would compete for the driver."""
 ROWS_ALONE = 500_000
-"""A batch that counts for this many rows is computed while no other of this size is: the driver may have all of them in
-memory, and they keep all cores busy."""
+"""A batch that counts for this many rows is computed while no other of this size is: it keeps all cores busy, and
+needs a gigabyte or more."""
 _alone = Lock()
 
 

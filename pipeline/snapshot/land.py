@@ -214,7 +214,8 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
     except ClaimedError:
         raise
     except Exception as exc:
-        log.debug("%s: look-ups by time", claim, exc_info=True)
+        if not isinstance(exc, FAILURES):  # the traceback of an error of Spark may show the options, with passwords
+            log.debug("%s: unexpected", claim, exc_info=True)
         log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
         landed.warnings["lookups_failed"] = 1
         return
