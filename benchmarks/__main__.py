@@ -34,7 +34,7 @@ from demo.workload.seeding import Seeding, seed_offsets
 from pipeline.common.epoch import utc_date
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, of_snapshots
-from pipeline.quality import quarantine_failing
+from pipeline.quality import judge_rows
 from pipeline.session import spark_session
 from pipeline.tables import COMMITTED_OFFSETS
 
@@ -295,8 +295,8 @@ def _landing(note: Note) -> None:
         note("ConsumerGroupCommand --all-groups, the same offsets", f"{tool_s:.1f} s")
         note("how many times faster: appended", f"{tool_s / statistics.median(append_s):.0f}", "≥ 20")
         note("how many times faster: landed", f"{tool_s / statistics.median(landed_s):.0f}")
-        gate_s = warm(lambda number: quarantine_failing(lake, COMMITTED_OFFSETS, "bench", number + 1))
-        note("quality gate of 200,000 rows, warm", _spread(gate_s), "≤ 3 s")
+        gate_s = warm(lambda number: _judge(lake, number + 1))
+        note("quality gate of 200,000 rows that look suspect, warm", _spread(gate_s), "≤ 3 s")
         _seeded_elsewhere(kafka.bootstrap_servers, LARGE)
         with PeakMemory() as memory:
             large_s = warm(lambda number: _land(lake, kafka.bootstrap_servers, 1000 + number), runs=3)
@@ -323,6 +323,11 @@ def _land(lake: Lake, servers: str, number: int) -> None:
     """Reads all committed offsets once into the bronze table, as a snapshot does."""
     snapshot_id = number + 1
     lake.replace(COMMITTED_OFFSETS, _committed(lake.spark, servers, snapshot_id), of_snapshots("bench", [snapshot_id]))
+
+
+def _judge(lake: Lake, snapshot_id: int) -> None:
+    rows = lake.rows(COMMITTED_OFFSETS, of_snapshots("bench", [snapshot_id]))
+    judge_rows(rows.chosen(COMMITTED_OFFSETS.observed), COMMITTED_OFFSETS)
 
 
 def _committed(spark: SparkSession, servers: str, snapshot_id: int) -> DataFrame:

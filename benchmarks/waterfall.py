@@ -32,18 +32,18 @@ from pipeline.derive import steps
 from pipeline.lake import ledger
 from pipeline.report import write
 from pipeline.session import spark_session
-from pipeline.snapshot import land, take
+from pipeline.snapshot import land, read_sources, take
 from pipeline.tables import Table
 
 REST = "all the rest"
 PHASES: dict[str, tuple[Any, str]] = {
     "prepare the lake": (lake.Lake, "prepare"),
     "claim": (ledger.Ledger, "claim"),
-    "read Kafka": (land, "_staged"),
-    "count what was read": (land, "_read"),
+    "read Kafka": (land, "read_cluster"),
+    "count what was read": (read_sources.ClusterRows, "counted"),
     "land": (land, "_land_table"),
     "land positions": (land, "_land_positions"),
-    "judge": (land, "quarantine_failing"),
+    "judge": (land, "judge_rows"),
     "look up times": (land, "_land_samples"),
     "sum up": (take, "summarize"),
     "finish": (ledger.Ledger, "finish"),

@@ -73,6 +73,10 @@ class LakeError(LaglakeError):
     """A table could not be read or written."""
 
 
+class SparkNeededError(LakeError):
+    """Only Spark can do this, and the job runs without it."""
+
+
 class SessionError(LaglakeError):
     """Spark's workers cannot run laglake."""
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from typing import Any, Protocol, TypeVar
 
@@ -92,6 +93,29 @@ class Rows:
             return Rows(self.rows.join(F.broadcast(others), [*key], how="left_semi"))
         return self
 
+    def with_values(self, values: Mapping[str, Any], schema: StructType) -> Rows:
+        """The rows with more columns, each with one value for all rows; then with the columns of a schema only."""
+        if isinstance(self.rows, DataFrame):
+            return Rows(self.rows.withColumns({name: F.lit(value) for name, value in values.items()})).chosen(schema)
+        rows, types = self.rows, arrow_schema(schema)
+        for name, value in values.items():
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value, types.field(name).type), len(rows)))
+        return Rows(rows).chosen(schema)
+
+    def at_most(self, columns: Sequence[str], latest: datetime) -> Rows:
+        """The rows with the instants in some columns, and `latest` in place of later ones."""
+        if isinstance(self.rows, DataFrame):
+            bound = F.lit(latest)
+            return Rows(
+                self.rows.withColumns({c: F.when(F.col(c) > bound, bound).otherwise(F.col(c)) for c in columns})
+            )
+        rows = self.rows
+        for name in columns:
+            bound = pa.scalar(latest, rows[name].type)
+            values = pc.if_else(pc.greater(rows[name], bound), bound, rows[name])
+            rows = rows.set_column(rows.column_names.index(name), name, values)
+        return Rows(rows)
+
     def where_known(self, column: str) -> Rows:
         """The rows in which a column is not NULL."""
         if isinstance(self.rows, DataFrame):
@@ -153,8 +177,8 @@ class Rows:
         return {row[column] for row in self.rows.select(column).distinct().collect()}
 
     def collected(self) -> list[dict[str, Any]]:
-        """All rows, on the driver."""
-        found: list[dict[str, Any]] = self.collected_table().to_pylist()
+        """All rows, on the driver. A map is a dictionary, a struct too."""
+        found: list[dict[str, Any]] = self.collected_table().to_pylist(maps_as_pydicts="strict")
         return found
 
     def where_if_many(self, predicate: str) -> Rows:

@@ -41,7 +41,7 @@ needs a gigabyte or more."""
 _alone = Lock()
 
 
-def compute_lag(spark: SparkSession, config: Config, clusters: Sequence[str], clock: Clock) -> int:
+def compute_lag(spark: SparkSession | None, config: Config, clusters: Sequence[str], clock: Clock) -> int:
     """Brings `lag` up to date for some clusters, and returns the number of snapshots computed.
 
     If one cluster fails, the others are still computed; then it raises LagError. If there is no lake,
@@ -108,8 +108,7 @@ def _pass_over(lake: Lake, cluster: str, snapshots: Sequence[Snapshot], reason: 
     ids = [s.snapshot_id for s in snapshots]
     log.warning("%s %s: no lag can be computed: %s", cluster, ", ".join(map(utc_text, ids)), reason)
     add_error(lake, cluster, ids, (LAG.name, None, reason, 1))
-    rows = lake.frame(LAG, of_snapshots(cluster, ids)).select("snapshot_id").distinct().collect()
-    kept = {row["snapshot_id"] for row in rows}
+    kept = lake.rows(LAG, of_snapshots(cluster, ids), "snapshot_id").distinct("snapshot_id")
     for job, some in (
         (JOB, [s for s in snapshots if s.snapshot_id in kept]),
         (PASSED_OVER, [s for s in snapshots if s.snapshot_id not in kept]),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.common.errors import ClusterError
 from pipeline.kafka.client import KafkaClient, in_chunks
@@ -20,40 +19,29 @@ from pipeline.kafka.snapshot import SnapshotReader, SnapshotSource, of_kind
 from pipeline.kafka.source import Columns
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS
 
-KNOWN_GROUPS = StructType([StructField("group_id", StringType()), StructField("group_type", StringType())])
-"""The groups to ask for, and their types as they were listed before."""
-
 _GONE = "GROUP_ID_NOT_FOUND"
 _NOT_LISTED = Failure("COORDINATOR_NOT_AVAILABLE")
 """What is said of a group that exists although no coordinator has listed it: its coordinator was moving."""
 
 
-def asking_for_groups(options: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that asks for KNOWN_GROUPS, until `read_timeout_ms` from now.
+def ask_for_groups(options: Mapping[str, str], group_types: Mapping[str, str | None]) -> Iterator[pa.RecordBatch]:
+    """Asks for groups by name, given with their types as they were listed before, until `read_timeout_ms` from now.
 
     It returns rows as the source `kafka_snapshot` does: for each group that is not gone, a row with an error of each
     bronze table that has groups. It does not ask for groups that the filter excludes, and for share and streams groups,
     which Kafka cannot describe for us.
     """
-    deadline_ms = SourceOptions.parse(options).deadline_ms()
-    schema = SnapshotSource(dict(options)).schema()
-
-    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own = SourceOptions.parse(options)
-        reader = SnapshotReader(schema, own)
-        for groups in in_chunks(_wanted(batches, own), own.groups_per_task):
-            for columns in _columns(own, deadline_ms, groups, reader):
-                yield from reader.batches(columns)
-
-    return ask
-
-
-def _wanted(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterator[ListedGroup]:
-    for batch in batches:
-        types = dict(zip(*(batch[name].to_pylist() for name in KNOWN_GROUPS.names), strict=True))
-        for name in options.groups.select(types):
-            if types[name] in (None, CLASSIC, CONSUMER):
-                yield ListedGroup(name, None, types[name], None, None)
+    own = SourceOptions.parse(options)
+    deadline_ms = own.deadline_ms()
+    reader = SnapshotReader(SnapshotSource(dict(options)).schema(), own)
+    wanted = [
+        ListedGroup(name, None, group_types[name], None, None)
+        for name in own.groups.select(group_types)
+        if group_types[name] in (None, CLASSIC, CONSUMER)
+    ]
+    for groups in in_chunks(wanted, own.groups_per_task):
+        for columns in _columns(own, deadline_ms, groups, reader):
+            yield from reader.batches(columns)
 
 
 def _columns(

@@ -1,7 +1,7 @@
 """The Delta tables: where they are, and how they are created, read and written, even by several writers at once."""
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, retry_on_conflict
-from pipeline.lake.lake import Clock, Lake
+from pipeline.lake.lake import STAGED_OVER, Clock, Lake
 from pipeline.lake.merge import Merged
 from pipeline.lake.predicates import (
     before_day,
@@ -22,6 +22,7 @@ __all__ = [
     "CONFLICT_TRIES",
     "FAILURES",
     "SPARK_ERRORS",
+    "STAGED_OVER",
     "VERSION_PROPERTY",
     "Clock",
     "Lake",

@@ -124,7 +124,7 @@ class DriverTables:
             with _errors(table):
                 asked.register(table.name, self._open(table))
         with _errors(tables[0]):
-            found: list[dict[str, Any]] = query_rows(asked, for_datafusion(text)).to_pylist()
+            found: list[dict[str, Any]] = query_rows(asked, for_datafusion(text)).to_pylist(maps_as_pydicts="strict")
         return found
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
@@ -256,13 +256,13 @@ def _small_files(found: DeltaTable, cluster: str) -> str | None:
 
 
 def driver_tables(
-    spark: SparkSession, root: str | None, may_write: Callable[[], None] = lambda: None
+    spark: SparkSession | None, root: str | None, may_write: Callable[[], None] = lambda: None
 ) -> DriverTables | None:
     """The tables below `root` if that is a local folder and all of Spark runs in this one process; else None."""
     folder = local_folder(spark, root)
     if folder is None or "%" in str(folder):  # delta-rs reads %20 as a blank
         return None
-    is_one_process = str(spark.sparkContext.master).startswith("local")
+    is_one_process = spark is None or str(spark.sparkContext.master).startswith("local")
     return DriverTables(folder, may_write) if is_one_process and has_links(folder) else None
 
 

@@ -6,6 +6,7 @@ With Spark it uses only SQL and the DataFrame writer, not DeltaTable or the JVM,
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from pipeline.common.columns import columns_of
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import R, Rows
 from pipeline.lake.conflicts import FAILURES
@@ -30,7 +32,7 @@ from pipeline.lake.sorted_rows import write_sorted
 from pipeline.lake.upgrade import prepare, schema_version
 from pipeline.tables import Table
 
-STAGED_OVER = "another run has staged its rows where this one had: does another run compute this cluster's lag?"
+STAGED_OVER = "another run has staged its rows where this one had: do two runs work on this cluster at once?"
 STAGES = 7
 """The number of staging areas that a cluster's batches use in turn."""
 _UNSUPPORTED = re.compile("SUPPORTED|not supported")
@@ -55,13 +57,13 @@ class Lake(LakeTables):
 
         `may_write` is called before each try, and raises if the right is lost.
         """
-        guarded = Lake(self.spark, self._config, may_write)
+        guarded = Lake(self._spark, self._config, may_write)
         guarded._expected = self._expected  # else the log index of a large cluster would be computed into the driver
         return guarded
 
     def for_one_cluster(self) -> Lake:
         """The same lake, for a cluster whose rows may be many while those of others are few."""
-        return Lake(self.spark, self._config, self._may_write)
+        return Lake(self._spark, self._config, self._may_write)
 
     def read(self, table: Table) -> DataFrame:
         """All rows of a table with the columns of its schema, by Spark, lazily. Callers filter by cluster and date."""
@@ -74,8 +76,7 @@ class Lake(LakeTables):
         """
         names = columns or table.columns
         # If others of the same batch are many, rows of the driver would become part of a plan.
-        limit = MANY_ROWS if self._expects_fewer(MANY_ROWS) else FEW_FOR_SPARK
-        return self._rows(table, where, names, limit)
+        return self._rows(table, where, names, MANY_ROWS if self._expects_fewer(MANY_ROWS) else FEW_FOR_SPARK)
 
     def frame(self, table: Table, where: str = "true", *columns: str) -> DataFrame:
         """The same rows as a DataFrame."""
@@ -97,6 +98,7 @@ class Lake(LakeTables):
         """The rows, on the driver if it can read them, and if they are fewer than the limit."""
         with suppress(NotForDriverError):
             are_few = self._expects_fewer(MANY_ROWS)
+            limit = limit if self._spark else sys.maxsize
             few = self._driver.read(table, where, names, limit, are_few=are_few) if self._driver else None
             if few is not None:
                 return Rows(few)
@@ -109,40 +111,33 @@ class Lake(LakeTables):
         rows are few: see `few_rows`.
         """
         of = rows.rows if isinstance(rows, Rows) else rows
-        if isinstance(of, DataFrame):
-            self._replace_by_size(table, lambda: of, where, most)
-        else:
-            self._replace(
-                table, lambda: Rows(of).frame(self.spark, table.schema).select(*stored_columns(table)), where, of
-            )
+        are_few = self._expects_fewer(ROWS_TO_COLLECT) if most is None else most < ROWS_TO_COLLECT
+        if isinstance(of, DataFrame) and not (self._driver and are_few):
+            self._replace(table, lambda: of.select(*stored_columns(table)), where)
+            return
+        # Only once, because a source may return other rows the second time.
+        few = of.select(*columns_of(table.schema)).toArrow() if isinstance(of, DataFrame) else of
 
-    def replace_observed(
-        self, table: Table, rows: Callable[[Observation], DataFrame], where: str, most: int | None = None
-    ) -> dict[str, Any]:
-        """Replaces rows like `replace`; returns what the observation has counted in the rows that were committed.
+        def frame() -> DataFrame:
+            return Rows(few).frame(self.spark, table.schema).select(*stored_columns(table))
 
-        After a conflict, the rows are computed again and may be different. An observation counts only once, so `rows`
-        is called for each try with a new observation, and returns rows that it observes.
-        """
+        self._replace(table, frame, where, few)
+
+    def replace_counted(self, table: Table, rows: Rows, where: str) -> int:
+        """Replaces rows like `replace`; returns how many rows were written."""
+        if isinstance(rows.rows, pa.Table):
+            self.replace(table, rows, where)
+            return len(rows.rows)
         tries: list[Observation] = []
 
         def observed() -> DataFrame:
+            # After a conflict, the rows are computed again, and an observation counts only once.
             tries.append(Observation())
-            return rows(tries[-1])
+            counted = rows.rows.observe(tries[-1], F.count(F.lit(1)).alias("rows"))
+            return counted.select(*stored_columns(table))
 
-        self._replace_by_size(table, observed, where, most)
-        return tries[-1].get
-
-    def _replace_by_size(self, table: Table, rows: Callable[[], DataFrame], where: str, most: int | None) -> None:
-        def aligned() -> DataFrame:
-            return rows().select(*stored_columns(table))
-
-        are_few = self._expects_fewer(ROWS_TO_COLLECT) if most is None else most < ROWS_TO_COLLECT
-        if self._driver and are_few:
-            found = aligned().toArrow()  # only once, because a source may return other rows the second time
-            self._replace(table, lambda: Rows(found).frame(self.spark, table.stored), where, found)
-        else:
-            self._replace(table, aligned, where)
+        self._replace(table, observed, where)
+        return int(tries[-1].get["rows"])
 
     def replace_rows(self, table: Table, rows: Sequence[tuple[Any, ...]], where: str) -> None:
         """Replaces rows like `replace`. The new rows are tuples with the columns of the table's schema."""
@@ -226,8 +221,15 @@ class Lake(LakeTables):
         except FAILURES as exc:
             if not _UNSUPPORTED.search(str(exc)):
                 raise
+        return self.staged_once(rows, f"{name}_{snapshot_id // MINUTE_MS % STAGES}")
+
+    def staged_once(self, rows: DataFrame, name: str) -> DataFrame:
+        """Computes rows once, and stages them. If another run stages other rows there, queries fail with STAGED_OVER.
+
+        If it stages none for a query, the query finds none: count what must be there.
+        """
         run = F.lit(uuid4().hex)
-        staged = self.stage(f"{name}_{snapshot_id // MINUTE_MS % STAGES}", rows.withColumn("run", run))
+        staged = self.stage(name, rows.withColumn("run", run))
         is_own = F.when(F.col("run") == run, F.lit(True)).otherwise(F.raise_error(F.lit(STAGED_OVER)).cast("boolean"))
         return staged.where(is_own).drop("run")
 

@@ -13,6 +13,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.common.columns import columns_of
+from pipeline.common.errors import SparkNeededError
 from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
 from pipeline.lake.delta_rs import records_views
@@ -25,18 +26,35 @@ T = TypeVar("T")
 
 
 class LakeTables:
-    """The tables of one lake, at `<root>/<table>` or `catalog.schema.table`."""
+    """The tables of one lake, at `<root>/<table>` or `catalog.schema.table`.
 
-    def __init__(self, spark: SparkSession, config: LakeConfig, may_write: Callable[[], None] = lambda: None) -> None:
-        self.spark = spark
+    Without a session (None), the lake must be in a local folder, and what only Spark can do raises SparkNeededError.
+    """
+
+    def __init__(
+        self, spark: SparkSession | None, config: LakeConfig, may_write: Callable[[], None] = lambda: None
+    ) -> None:
+        self._spark = spark
         self._config = config
         self._may_write = may_write
         self._expected = 0
 
+    @property
+    def has_spark(self) -> bool:
+        """Whether there is a session."""
+        return self._spark is not None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session. Raises SparkNeededError if there is none."""
+        if self._spark is None:
+            raise SparkNeededError(f"{self.place}: this needs Spark: call the job without --local")
+        return self._spark
+
     @cached_property
     def _driver(self) -> DriverTables | None:
         """The same tables, if the driver can read and write them without Spark; else None."""
-        return driver_tables(self.spark, self._config.root, self._may_write)
+        return driver_tables(self._spark, self._config.root, self._may_write)
 
     @property
     def is_on_driver(self) -> bool:
@@ -49,11 +67,12 @@ class LakeTables:
         Another object for the same lake still expects few, unless it was made from this one by `guarded` after that.
         """
         self._expected = max(self._expected, rows)
-        expect_rows(self.spark, rows)
+        if self._spark is not None:
+            expect_rows(self._spark, rows)
 
     def _expects_fewer(self, limit: int) -> bool:
         """Whether the driver may read, compute or write the rows, if these are fewer than a limit."""
-        return expects_few(self.spark) and self._expected < limit
+        return self._spark is None or (expects_few(self._spark) and self._expected < limit)
 
     def identifier(self, table: Table) -> str:
         """The table's name in SQL."""
@@ -69,7 +88,7 @@ class LakeTables:
     def location(self, table: Table) -> str | None:
         """Where a table and all others are stored: the root, or what Spark says; None if it does not exist."""
         root = self._config.root
-        if root is not None and is_known(self.spark, root):
+        if root is not None and (self._spark is None or is_known(self._spark, root)):
             return root
         try:
             found = self.spark.sql(f"DESCRIBE DETAIL {self.identifier(table)}").collect()

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipeline.common.epoch import to_epoch_ms, utc, utc_date, utc_text
+from pipeline.common.epoch import to_epoch_ms, utc_date, utc_text
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import SnapshotConfig
 from pipeline.lake import CONFLICT_TRIES, FAILURES, Clock, Lake, further_back, of_cluster
@@ -93,12 +93,11 @@ def add_error(lake: Lake, cluster: str, snapshot_ids: Sequence[int], error: Erro
     counts = (f"CASE WHEN {row}.errors IS NULL THEN 0 ELSE cardinality({row}.errors) END" for row in "ts")
     is_same = f"t.run_id = s.run_id AND t.status = s.status AND {' + 1 = '.join(counts)}"
     for _ in range(CONFLICT_TRIES):
-        rows = lake.frame(SNAPSHOTS, of_snapshots(cluster, snapshot_ids)).collect()
-        changed = [
-            tuple((row | {"errors": [*(row["errors"] or []), error]}).values())
-            for row in (row.asDict() for row in rows)
-            if error not in (row["errors"] or [])
-        ]
+        changed = []
+        for row in lake.rows(SNAPSHOTS, of_snapshots(cluster, snapshot_ids)).collected():
+            before = [tuple(entry.values()) for entry in row["errors"] or []]
+            if error not in before:
+                changed.append(tuple({**row, "errors": [*before, error]}.values()))
         if not changed or lake.merge(SNAPSHOTS, changed, cluster, is_same).updated == len(changed):
             return
     raise LakeError(f"gave up after {CONFLICT_TRIES} conflicts with other writers, the last: errors of {cluster}")
@@ -193,11 +192,10 @@ class Ledger:
         return self._rows([claim.cluster], claim.snapshot_id)[claim.cluster]
 
     def _rows(self, clusters: Collection[str], snapshot_id: int) -> dict[str, dict[str, Any]]:
-        since = F.unix_millis("started_at").alias("since")
-        found = self._lake.frame(SNAPSHOTS, of_each({cluster: [snapshot_id] for cluster in clusters}))
-        rows = found.select("cluster", "run_id", "status", since).collect()
+        where = of_each({cluster: [snapshot_id] for cluster in clusters})
+        rows = self._lake.rows(SNAPSHOTS, where, "cluster", "run_id", "status", "started_at").collected()
         return {
-            row["cluster"]: {"run_id": row["run_id"], "status": row["status"], "since": utc(row["since"])}
+            row["cluster"]: {"run_id": row["run_id"], "status": row["status"], "since": row["started_at"]}
             for row in rows
         }
 

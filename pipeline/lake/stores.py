@@ -32,11 +32,13 @@ OWN_STORES = {
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
-def scheme_and_path(spark: SparkSession, location: str) -> tuple[str | None, str]:
+def scheme_and_path(spark: SparkSession | None, location: str) -> tuple[str | None, str]:
     """The scheme of a location, as Spark's driver understands it, and its path. An unknown scheme is None."""
     named = _WITH_SCHEME.fullmatch(location)
     if named:
         return named[1].lower(), "/" + named[2].lstrip("/")
+    if spark is None:
+        return "file", location
     try:
         # Only Spark's JVM knows which file system a path without a scheme is in.
         file_system = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
@@ -45,9 +47,12 @@ def scheme_and_path(spark: SparkSession, location: str) -> tuple[str | None, str
     return file_system.partition(":")[0].lower(), location
 
 
-def local_folder(spark: SparkSession, root: str | None) -> Path | None:
-    """The local folder that `root` is for Spark's driver; None if it is not a local folder, or that is not known."""
-    if root is None or is_databricks() or not is_classic(spark):
+def local_folder(spark: SparkSession | None, root: str | None) -> Path | None:
+    """The local folder that `root` is for Spark's driver; None if it is not a local folder, or that is not known.
+
+    Without Spark, a path without a scheme is a local folder.
+    """
+    if root is None or is_databricks() or (spark is not None and not is_classic(spark)):
         return None
     scheme, path = scheme_and_path(spark, root)
     return Path(path) if scheme == "file" else None

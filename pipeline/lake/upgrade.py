@@ -55,7 +55,8 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
     Raises SchemaError if a newer laglake has written the lake; LakeError if it cannot be created, or if two jobs that
     write at once would lose rows.
     """
-    require_delta(lake.spark)
+    if lake.has_spark:
+        require_delta(lake.spark)
     _require_safe_store(lake)
     found = schema_version(lake)
     if found == SCHEMA_VERSION:
@@ -88,7 +89,7 @@ def schema_version(lake: LakeTables) -> int | None:
 
 def _require_safe_store(lake: LakeTables) -> None:
     """Raises LakeError if two jobs that write at once would lose rows."""
-    if is_databricks():  # it commits in its own way, which why_unsafe cannot know
+    if is_databricks() or not lake.has_spark:  # Databricks and delta-rs commit in their own ways
         return
     location = lake.location(SNAPSHOTS)
     if location is not None and (reason := why_unsafe(lake.spark, location)):

@@ -1,5 +1,5 @@
-"""The quality gate between the rows that were read and the rows that readers may see."""
+"""The gate: rules for bronze rows; those that fail one go to `quarantine`."""
 
-from pipeline.quality.gate import Verdict, is_suspect, quarantine_failing, with_marks
+from pipeline.quality.gate import Verdict, fails_sql, judge_rows, quarantine_rows
 
-__all__ = ["Verdict", "is_suspect", "quarantine_failing", "with_marks"]
+__all__ = ["Verdict", "fails_sql", "judge_rows", "quarantine_rows"]

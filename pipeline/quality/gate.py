@@ -1,105 +1,104 @@
-"""Judges the rows of a snapshot, and moves those that fail to `quarantine`.
+"""Judges the rows that a snapshot has read, before they land: those that fail a rule go to `quarantine` instead.
 
-The rows that break a rule are counted in the same query as all rows, so a table without such rows costs no extra query.
-Great Expectations judges the landed rows only if there are such rows, or if a key occurs twice.
+All rows are counted, and with them those that break a rule or share a key (`snapshot/counts.py`). Great Expectations
+judges only these: a table without such rows costs nothing more.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from functools import partial
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from pipeline.common.epoch import utc_text
-from pipeline.lake import Lake, of_snapshots
-from pipeline.quality.rules import ROWS_OF_KEY, RULES, Rule, offends, with_rows_of_key
-from pipeline.tables import BRONZE, QUARANTINE, Table
+from pipeline.common.arrow_sql import arrow_queries, names_sql, row_numbers
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows
+from pipeline.quality.rules import ROWS_OF_KEY, RULES, Rule, observed_key, offends_sql
+from pipeline.tables import QUARANTINE, Table
+from pipeline.tables.columns import LONG
 
-log = logging.getLogger(__name__)
+_MARKED = """
+    WITH judged AS (
+        SELECT *, CASE WHEN error IS NULL THEN count(*) OVER (PARTITION BY error IS NULL, {key}) END AS {rows_of_key}
+        FROM rows
+    )
+    SELECT {rows_of_key}, error IS NULL AND ({fails}) AS is_failing FROM judged ORDER BY number
+"""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The result of the gate: the rules that rows fail, and how many rows were moved to quarantine."""
+class Verdict(NamedTuple):
+    """The rules that some rows fail, the rows that meet all rules, and the others."""
 
     failed: tuple[Rule, ...]
-    quarantined: int = 0
+    kept: Rows
+    refused: pa.Table
 
 
-def with_marks(read: DataFrame, kind: str) -> DataFrame:
-    """Adds judged_key and is_offending, which `is_suspect` needs, to rows that were read and are not landed yet.
+def judge_rows(rows: Rows, table: Table) -> Verdict:
+    """Judges rows with the observed columns of a bronze table, and takes those apart that fail.
 
-    A row has the observed columns of the bronze table that its column `kind` names. judged_key and is_offending are
-    NULL in rows of other kinds, and in rows with an error.
+    Rows with an error are not judged, because they only say what could not be read. Such a row does not make a valid
+    row with the same key a duplicate.
     """
-    is_judged = F.col("error").isNull()
-    marks = {"judged_key": _key, "is_offending": _is_offending}
-    return read.withColumns({name: F.when(is_judged, _by_kind(kind, mark)) for name, mark in marks.items()})
+    key = ["group_id" if "group_id" in table.key else "topic"]  # rows with the same key are in the same bucket
+    schema = table.observed.add(ROWS_OF_KEY, LONG)
+
+    def chosen(rules: Sequence[Rule], *, is_failing: bool) -> Rows:
+        return rows.grouped(key, partial(_chosen, table=table, rules=rules, is_failing=is_failing), schema)
+
+    suspects = chosen(RULES[table.name], is_failing=True).collected_table()
+    failed = _judge(suspects, table) if suspects.num_rows else ()
+    if not failed:
+        return Verdict((), rows, suspects.schema.empty_table())
+    kept = chosen(failed, is_failing=False).chosen(table.observed)
+    return Verdict(failed, kept, _where(suspects, failed))
 
 
-def is_suspect() -> Column:
-    """An aggregate, for rows by kind: whether some rows may fail. Different keys with equal hashes count as suspect."""
-    has_twins = F.count_distinct("judged_key") < F.count("judged_key")
-    return F.coalesce(F.max("is_offending"), F.lit(False)) | has_twins
+def quarantine_rows(verdict: Verdict, table: Table, of_snapshot: Mapping[str, Any]) -> pa.Table:
+    """Rows of `quarantine`: one for each row that was refused, and each rule that it fails."""
+    found = []
+    for rule in verdict.failed:
+        for row in _where(verdict.refused, [rule]).drop_columns([ROWS_OF_KEY]).to_pylist():
+            text = json.dumps({**of_snapshot, **row}, default=_as_text, ensure_ascii=False, separators=(",", ":"))
+            found.append({**of_snapshot, "table": table.name, "expectation": rule.name, "row": text})
+    return pa.Table.from_pylist(found, arrow_schema(QUARANTINE.schema))
 
 
-def _by_kind(kind: str, column: Callable[[Table], Column]) -> Column:
-    cases = [F.when(F.col(kind) == table.name, column(table)) for table in BRONZE]
-    return F.coalesce(*cases)
+def fails_sql(rules: Sequence[Rule]) -> str:
+    """The condition for rows that fail one of some rules."""
+    return " OR ".join(map(offends_sql, rules))
 
 
-def _key(table: Table) -> Column:
-    return F.xxhash64(*(name for name in table.key if name in table.observed.names))
-
-
-def _is_offending(table: Table) -> Column:
-    own = [rule for rule in RULES[table.name] if rule.column in table.observed.names]
-    return reduce(Column.__or__, map(offends, own))
-
-
-def quarantine_failing(lake: Lake, table: Table, cluster: str, snapshot_id: int) -> Verdict:
-    """Judges a table's landed rows of a snapshot, and moves those that fail to `quarantine`.
-
-    A row that fails several rules has a row for each of them there.
-
-    Rows with an error are not judged, because they only say what could not be read.
-    """
+def _judge(suspects: pa.Table, table: Table) -> tuple[Rule, ...]:
     # It imports Great Expectations, which takes three seconds, and few snapshots have suspect rows.
     from pipeline.quality.expectations import judge
 
-    landed = lake.frame(table, of_snapshots(cluster, [snapshot_id]))
-    failed = judge(_judged(landed, table), RULES[table.name])
-    if not failed:
-        return Verdict(())
-    where = of_snapshots(cluster, [snapshot_id])
-    judged = _mark(landed, table, failed)
-    offending = judged.where(F.size("failed") > 0)
-    count = offending.count()
-    quarantined = offending.select(
-        "cluster",
-        "snapshot_id",
-        "snapshot_date",
-        F.lit(table.name).alias("table"),
-        F.explode("failed").alias("expectation"),
-        F.to_json(F.struct(*table.columns), {"ignoreNullFields": "false"}).alias("row"),
-    )
-    lake.replace(QUARANTINE, quarantined, f"{where} AND `table` = '{table.name}'")
-    lake.replace(table, judged.where(F.size("failed") == 0), where)
-    log.warning("%s %s: %d rows of %s quarantined", cluster, utc_text(snapshot_id), count, table.name)
-    return Verdict(failed, count)
+    return judge(suspects, RULES[table.name])
 
 
-def _judged(landed: DataFrame, table: Table) -> DataFrame:
-    # Only the judged rows are counted: a row with an error must not make a valid row with its key a duplicate.
-    return with_rows_of_key(landed.where(F.col("error").isNull()), table)
+def _chosen(rows: pa.Table, *, table: Table, rules: Sequence[Rule], is_failing: bool) -> pa.Table:
+    """The rows that fail one of the rules, or those that meet all of them, with ROWS_OF_KEY."""
+    statement = _MARKED.format(key=names_sql(observed_key(table)), rows_of_key=ROWS_OF_KEY, fails=fails_sql(rules))
+    with arrow_queries({"rows": rows.append_column("number", row_numbers(rows))}) as queries:
+        marks = queries.rows(statement)
+    is_chosen = marks["is_failing"].to_numpy() == is_failing
+    return rows.append_column(ROWS_OF_KEY, marks[ROWS_OF_KEY]).filter(pa.array(is_chosen))
 
 
-def _mark(landed: DataFrame, table: Table, failed: Sequence[Rule]) -> DataFrame:
-    marks = [F.when(offends(rule), F.lit(rule.name)) for rule in failed]
-    judged = _judged(landed, table).withColumn("failed", F.array_compact(F.array(*marks)))
-    unjudged = landed.where(F.col("error").isNotNull()).withColumn("failed", F.array().cast("array<string>"))
-    return judged.drop(ROWS_OF_KEY).unionByName(unjudged)
+def _where(rows: pa.Table, rules: Sequence[Rule]) -> pa.Table:
+    """Of rows with ROWS_OF_KEY, those that fail one of the rules."""
+    with arrow_queries({"rows": rows}) as queries:
+        return queries.rows(f"SELECT * FROM rows WHERE {fails_sql(rules)}").cast(rows.schema)
+
+
+def _as_text(value: Any) -> str:
+    """An instant or a date as Spark's `to_json` writes it."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"a row of bronze has a {type(value).__name__}")

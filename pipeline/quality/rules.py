@@ -1,6 +1,6 @@
 """The rules that every row of a bronze table must meet, and oddities that are allowed.
 
-Each rule is written once: `offends` turns it into a condition for the rows that fail it, and `expectations` into an
+Each rule is written once: `offends_sql` turns it into a condition for the rows that fail it, and `expectations` into an
 expectation of Great Expectations.
 """
 
@@ -9,24 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
 
 MAX_PARTITION = 1_000_000
 """Far more partitions than a topic can have. A larger partition number was read wrongly."""
 MAX_OFFSET = 2**62
 """No log has this many records or bytes. Below it, the distance from any committed offset to the end is a bigint."""
-
-
 ROWS_OF_KEY = "rows_of_key"
-"""A column for `judge`: the number of rows with the row's key. ExpectCompoundColumnsToBeUnique is half as fast."""
-
-
-def with_rows_of_key(rows: DataFrame, table: Table) -> DataFrame:
-    """Adds ROWS_OF_KEY to the judged rows of a table."""
-    return rows.withColumn(ROWS_OF_KEY, F.count(F.lit(1)).over(Window.partitionBy(*table.key)))
+"""A column for `judge`: the number of rows with the row's key."""
 
 
 class Rule(NamedTuple):
@@ -47,6 +37,11 @@ class Rule(NamedTuple):
         return f"expect_column_values_to_{'not_be_null' if self.is_for_null else 'be_between'}({self.column})"
 
 
+def observed_key(table: Table) -> list[str]:
+    """What is unique in a table among the rows of one snapshot without an error."""
+    return [name for name in table.key if name in table.observed.names]
+
+
 def _not_null(*columns: str) -> list[Rule]:
     return [Rule(column) for column in columns]
 
@@ -60,7 +55,7 @@ _PARTITION = Rule("partition", 0, MAX_PARTITION)
 
 RULES: dict[str, Sequence[Rule]] = {
     COMMITTED_OFFSETS.name: [
-        *_not_null(*COMMITTED_OFFSETS.key, "captured_at"),
+        *_not_null(*observed_key(COMMITTED_OFFSETS), "captured_at"),
         _UNIQUE,
         _PARTITION,
         Rule("committed_offset", 0),
@@ -68,37 +63,30 @@ RULES: dict[str, Sequence[Rule]] = {
         *_ends("log_start_offset", "last_stable_offset", "high_watermark", "high_watermark_after"),
     ],
     WATERMARKS.name: [
-        *_not_null(*WATERMARKS.key, "captured_at"),
+        *_not_null(*observed_key(WATERMARKS), "captured_at"),
         _UNIQUE,
         _PARTITION,
         *_ends("log_start_offset", "local_log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset"),
         *_ends("high_watermark_after", "max_timestamp_offset", "log_bytes", "log_bytes_error"),
     ],
     GROUP_MEMBERS.name: [
-        *_not_null("cluster", "snapshot_id", "group_id", "captured_at"),
+        *_not_null("group_id", "captured_at"),
         _UNIQUE,
         _PARTITION,
     ],
 }
+ODDITIES = {
+    "log_start_above_last_stable": "log_start_offset > last_stable_offset",
+    "last_stable_above_high_watermark": "last_stable_offset > high_watermark",
+    "high_watermark_above_log_end": "high_watermark > log_end_offset",
+}
+"""The oddities of watermarks, by name: rungs in the wrong order, as may be read during a failover."""
 
 
-def oddities() -> dict[str, Column]:
-    """The oddities of watermarks, by name: rungs in the wrong order, as may be read during a failover."""
-    start, stable, high, end = (
-        F.col(c) for c in ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset")
-    )
-    return {
-        "log_start_above_last_stable": start > stable,
-        "last_stable_above_high_watermark": stable > high,
-        "high_watermark_above_log_end": high > end,
-    }
-
-
-def offends(rule: Rule) -> Column:
+def offends_sql(rule: Rule) -> str:
     """The condition for rows that fail a rule. NULL fails only `not null`, as in Great Expectations."""
-    value = F.col(rule.column)
     if rule.is_for_null:
-        return value.isNull()
-    # NULL, which does not fail, if there is no bound.
-    too_small, too_large = value < F.lit(rule.least), value > F.lit(rule.most)
-    return F.coalesce(too_small, F.lit(False)) | F.coalesce(too_large, F.lit(False))
+        return f'"{rule.column}" IS NULL'
+    bounds = [] if rule.least is None else [f'"{rule.column}" < {rule.least}']
+    bounds += [] if rule.most is None else [f'"{rule.column}" > {rule.most}']
+    return f"coalesce({' OR '.join(bounds)}, false)"

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial
+from typing import cast
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructType
 
-from pipeline.analytics.clients.instances import origin
+from pipeline.analytics.clients.instances import newest_of_clients
+from pipeline.client_positions import SOURCES
+from pipeline.common.epoch import now_ms
+from pipeline.common.rows import Rows
 from pipeline.config import ClusterConfig
 from pipeline.config.consumers import PositionsConfig
+from pipeline.lake import Lake
+from pipeline.snapshot.read_sources import read_source
+from pipeline.tables import CLIENT_POSITIONS
+
+_SOURCES = {source.name(): source for source in SOURCES}
+_READ = StructType([*CLIENT_POSITIONS.observed]).add("default_group", StringType())
 
 
-def read_client_positions(spark: SparkSession, cluster: ClusterConfig, snapshot_id: int) -> DataFrame | None:
+def read_client_positions(lake: Lake, cluster: ClusterConfig, snapshot_id: int, staging_area: str) -> Rows:
     """Rows of `client_positions`: the last report of each client, and an error for what could not be read.
 
-    The latter is an endpoint, a file or a line. Returns None if no positions are configured. A client whose last report
-    is older than `positions_max_age` is left out, because it may have ended. The options in the plan contain secrets:
-    never log it.
+    The latter is an endpoint, a file or a line. A client whose last report is older than `positions_max_age` is left
+    out, because it may have ended. The options in the plan contain secrets: never log it.
     """
-    sources = [
-        spark.read.format(p.source)
-        .options(**positions_options(cluster, p, snapshot_id))
-        .load()
-        .withColumn("default_group", F.lit(p.group_id))
-        for p in cluster.positions
-    ]
-    if not sources:
-        return None
-    rows = reduce(DataFrame.unionByName, sources)
-    of_client = Window.partitionBy("source", origin(), "host", "client_id")
-    oldest = F.current_timestamp() - F.make_dt_interval(secs=F.lit(cluster.positions_max_age_ms / 1000))
-    is_newest = (F.col("captured_at") == F.max("captured_at").over(of_client)) & (
-        F.max("as_of").over(of_client) >= oldest
-    )
-    return (
-        rows.withColumn("is_reported", is_newest | F.col("error").isNotNull())
-        .where("is_reported")
-        .withColumn("group_id", F.coalesce("group_id", "default_group"))
-        .drop("default_group", "is_reported")
-    )
+    read = [_read_positions(lake, cluster, positions, snapshot_id) for positions in cluster.positions]
+    newest = partial(newest_of_clients, oldest_ms=now_ms() - cluster.positions_max_age_ms)
+    # All reports of a client are in one bucket.
+    rows = Rows.all_of(read, _READ).grouped(["client_id"], newest, CLIENT_POSITIONS.observed)
+    return rows if isinstance(rows.rows, pa.Table) else Rows(lake.staged_once(cast(DataFrame, rows.rows), staging_area))
+
+
+def _read_positions(lake: Lake, cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> Rows:
+    source = _SOURCES[positions.source](positions_options(cluster, positions, snapshot_id))
+    schema = StructType([field for field in _READ if field.name != "default_group"])
+    return read_source(lake, source).chosen(schema).with_values({"default_group": positions.group_id}, _READ)
 
 
 def positions_options(cluster: ClusterConfig, positions: PositionsConfig, snapshot_id: int) -> dict[str, str]:

@@ -5,32 +5,30 @@ docs/snapshot-protocol.md says what a failure at each step leaves behind.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.client_positions.nothing_found import POSITIONS_MISSING, without_understood
-from pipeline.common.epoch import utc_date
-from pipeline.common.errors import ClaimedError, LakeError, first_line
+from pipeline.common.epoch import utc_date, utc_now
+from pipeline.common.errors import ClaimedError, LakeError, first_line, unexpected
 from pipeline.common.rows import Rows
 from pipeline.config import ClusterConfig
 from pipeline.derive.log_index import with_the_index
-from pipeline.kafka.lookups import SAMPLES
-from pipeline.kafka.snapshot import KIND, UNPROVEN, SnapshotSource
-from pipeline.lake import FAILURES, Lake, of_snapshots
-from pipeline.lake.few_rows import FEW_FOR_SPARK
+from pipeline.kafka.snapshot import UNPROVEN, SnapshotSource
+from pipeline.lake import FAILURES, STAGED_OVER, Lake, of_snapshots
 from pipeline.lake.ledger import Claim
-from pipeline.quality import is_suspect, quarantine_failing, with_marks
+from pipeline.quality import judge_rows, quarantine_rows
 from pipeline.snapshot.client_positions import read_client_positions
-from pipeline.snapshot.few_rows import few_rows_of
+from pipeline.snapshot.counts import may_fail, sums_by_kind
 from pipeline.snapshot.missing_groups import groups_not_gone
-from pipeline.snapshot.summary import Landed, counts, error_entries
+from pipeline.snapshot.read_sources import ClusterRows, read_cluster
+from pipeline.snapshot.summary import Landed, error_entries
 from pipeline.snapshot.time_lookups import learnt_samples
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 
@@ -38,14 +36,6 @@ log = logging.getLogger(__name__)
 
 STAGES = 7
 """The number of staging areas that a cluster's snapshots use in turn, so that a late run does not meet the next one."""
-STAGED_OVER = "another run has staged its rows where this one had: does another run take snapshots of this cluster?"
-
-
-class Read(NamedTuple):
-    """The rows that were read for a bronze table: how many, and whether some of them may fail the gate."""
-
-    rows: int
-    is_suspect: bool
 
 
 def source_options(cluster: ClusterConfig) -> dict[str, str]:
@@ -76,64 +66,27 @@ def land(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers: Sequence[Any
 def _land_bronze(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed, until_s: float) -> None:
     # Everything is read before anything is landed, because time that passes between two reads looks like lag. The
     # positions of clients come first, so that none is beyond the end of its log.
-    positions = _staged_positions(lake, claim, in_time(cluster, until_s), landed)
-    staged, read = _staged_cluster(lake, claim, cluster, until_s, landed)
-    lake.expect_rows(sum(read[table.name].rows for table in BRONZE))
+    positions = _read_positions(lake, claim, in_time(cluster, until_s), landed)
+    source = SnapshotSource(source_options(in_time(cluster, until_s)))
+    read = read_cluster(lake, source, staging_area("kafka", claim))
+    now = utc_now()
+    counted = read.counted(now)
+    missing = ClusterRows({})
+    if sums_by_kind(counted)[UNPROVEN]["rows"]:  # Kafka did not prove that its list has all groups
+        landed.warnings["groups_unproven"] = 1
+        missing = groups_not_gone(lake, claim, read, source_options(in_time(cluster, until_s)))
+        now = utc_now()
+        counted = pa.concat_tables([counted, missing.counted(now)])
+    for broker, requests in zip(*(counted[name].to_pylist() for name in ("request_broker", "requests")), strict=True):
+        landed.add_requests(broker, requests)
+    counts = sums_by_kind(counted)
+    lake.expect_rows(sum(counts[table.name]["rows"] for table in BRONZE))
     for table in BRONZE:
-        _land_table(lake, claim, table, staged, landed, read[table.name].rows)
-        if landed.counts[table.name]["rows"] != read[table.name].rows:
-            raise LakeError(STAGED_OVER)
+        rows = Rows.all_of([read.of_table(table), missing.of_table(table)], table.observed)
+        landed.counts[table.name] = counts[table.name]
+        _land_table(lake, claim, table, rows.at_most(_read_at(table), now), landed)
     if positions is not None:
         _land_positions(lake, claim, positions, landed)
-    for table in BRONZE:
-        if read[table.name].is_suspect:
-            verdict = quarantine_failing(lake, table, claim.cluster, claim.snapshot_id)
-            landed.quarantined[table.name] = verdict.quarantined
-
-
-def _staged_cluster(
-    lake: Lake, claim: Claim, cluster: ClusterConfig, until_s: float, landed: Landed
-) -> tuple[DataFrame, dict[str, Read]]:
-    """The staged rows of the cluster, and what was read for each bronze table.
-
-    If Kafka did not prove that its list has all groups, those that the snapshot before had are asked for by name.
-    """
-    source = SnapshotSource(source_options(in_time(cluster, until_s)))
-    few = few_rows_of(lake, claim, source, landed)
-    if few is None:
-        options = source_options(in_time(cluster, until_s))
-        rows = lake.spark.read.format(source.name()).options(**options).load()
-    else:
-        rows = Rows(few).frame(lake.spark, source.schema())
-    if few is None or len(few) >= FEW_FOR_SPARK:
-        staged = _staged(lake, claim, "kafka", rows)
-    else:
-        staged = rows.withColumn("is_others", F.lit(False))  # nobody else can replace rows of this process
-    read = _read(staged, landed)
-    if not read[UNPROVEN].rows:
-        return staged, read
-    landed.warnings["groups_unproven"] = 1
-    missing = groups_not_gone(lake, claim, staged, source_options(in_time(cluster, until_s)))
-    if missing is None:
-        return staged, read
-    missing = _staged(lake, claim, "missing_groups", missing)
-    more = _read(missing, landed)
-    return staged.unionByName(missing), {name: _sum(one, more[name]) for name, one in read.items()}
-
-
-def _sum(one: Read, other: Read) -> Read:
-    return Read(one.rows + other.rows, one.is_suspect or other.is_suspect)
-
-
-def _staged(lake: Lake, claim: Claim, name: str, rows: DataFrame) -> DataFrame:
-    """Reads a source once and stages its rows; the DataFrame that is returned reads the staged rows.
-
-    Another run that uses the same staging area replaces these rows. `is_others` is true for rows of another run:
-    without this column, replaced rows could look like an empty cluster.
-    """
-    run = F.lit(claim.run_id)
-    staged = lake.stage(staging_area(name, claim), rows.withColumn("run_id", run))
-    return staged.withColumn("is_others", F.col("run_id") != run).drop("run_id")
 
 
 def staging_area(name: str, claim: Claim) -> str:
@@ -144,73 +97,82 @@ def staging_area(name: str, claim: Claim) -> str:
     return f"{name}_{claim.cluster}_{claim.snapshot_id // claim.schedule_ms % STAGES}"
 
 
-def _read(staged: DataFrame, landed: Landed) -> dict[str, Read]:
-    """What was read for each bronze table, and of the kind UNPROVEN. The requests to each broker are added to `landed`.
-
-    Raises LakeError if the staged rows are another run's.
-    """
-    counted = (
-        with_marks(staged, KIND)
-        .groupBy(KIND, "request_broker", "is_others")
-        .agg(F.count(F.lit(1)).alias("rows"), F.sum("requests").alias("requests"), is_suspect().alias("is_suspect"))
-    )
-    read = {kind: Read(0, False) for kind in (*(table.name for table in BRONZE), UNPROVEN)}
-    for row in counted.collect():
-        if row["is_others"]:
-            raise LakeError(STAGED_OVER)
-        if row[KIND] in read:
-            read[row[KIND]] = Read(row["rows"], row["is_suspect"])
-        landed.add_requests(row["request_broker"], row["requests"])
-    return read
+def _read_at(table: Table) -> list[str]:
+    """When a row was read. If an executor's clock is ahead, its rows would look newer than those of later snapshots."""
+    return [name for name in ("captured_at", "ends_at") if name in table.observed.names]
 
 
-def _staged_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> DataFrame | None:
-    """The staged rows of what clients report now. If they cannot be read, the snapshot continues and is partial."""
-    reported = read_client_positions(lake.spark, cluster, claim.snapshot_id)
-    if reported is None:
+def _land_table(lake: Lake, claim: Claim, table: Table, rows: Rows, landed: Landed) -> None:
+    counts = landed.counts[table.name]
+    if may_fail(counts):
+        verdict = judge_rows(rows, table)
+        rows, landed.quarantined[table.name] = verdict.kept, len(verdict.refused)
+        if verdict.failed:
+            refused = quarantine_rows(verdict, table, _of_snapshot(claim))
+            where = f"{of_snapshots(claim.cluster, [claim.snapshot_id])} AND `table` = '{table.name}'"
+            lake.replace(QUARANTINE, Rows(refused), where)
+            log.warning("%s: %d rows of %s quarantined", claim, len(verdict.refused), table.name)
+    if _replace(lake, claim, table, rows) != counts["rows"] - landed.quarantined[table.name]:
+        raise LakeError(STAGED_OVER)
+    log.info("%s: %s: %d rows, %d errors", claim, table.name, counts["rows"], counts["errors"])
+
+
+def _of_snapshot(claim: Claim) -> dict[str, Any]:
+    """The values of the columns that name the snapshot."""
+    return {
+        "cluster": claim.cluster,
+        "snapshot_id": claim.snapshot_id,
+        "snapshot_date": utc_date(claim.snapshot_id),
+    }
+
+
+def _replace(lake: Lake, claim: Claim, table: Table, rows: Rows) -> int:
+    """Replaces the rows of the snapshot by rows with the observed columns; returns how many were written."""
+    where = of_snapshots(claim.cluster, [claim.snapshot_id])
+    return lake.replace_counted(table, rows.with_values(_of_snapshot(claim), table.schema), where)
+
+
+def _read_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> Rows | None:
+    """What clients report now; None if no positions are configured. If they cannot be read, the snapshot is partial."""
+    if not cluster.positions:
         return None
     try:
-        return _staged(lake, claim, "positions", reported)
-    except FAILURES as exc:
-        landed.errors.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
+        return read_client_positions(lake, cluster, claim.snapshot_id, staging_area("positions", claim))
+    except Exception as exc:
+        if not isinstance(exc, FAILURES):  # their tracebacks may show the options, with passwords
+            log.debug("%s: unexpected", claim, exc_info=True)
+        reason = reason_of(exc) if isinstance(exc, FAILURES) else unexpected(exc)
+        landed.errors.append((CLIENT_POSITIONS.name, None, reason, 1))
         return None
 
 
-def _land_positions(lake: Lake, claim: Claim, positions: DataFrame, landed: Landed) -> None:
+def _land_positions(lake: Lake, claim: Claim, positions: Rows, landed: Landed) -> None:
     """Stores the clients' positions. If they cannot be stored, the snapshot is partial; no other table is affected.
 
     What was understood and holds no position is only a warning: it may be so for good, as of a producer.
     """
-    is_own = ~F.col("is_others")
-    wanted = {"rows": is_own, "errors": is_own & F.col("error").isNotNull(), "others": F.col("is_others")}
-
-    def counted(seen: Observation) -> DataFrame:
-        return positions.observe(seen, *(F.count_if(what).alias(name) for name, what in wanted.items())).where(is_own)
-
     try:
-        found = _replace(lake, claim, CLIENT_POSITIONS, counted)
+        landed.positions = _replace(lake, claim, CLIENT_POSITIONS, positions)
+        errors = error_entries(lake, CLIENT_POSITIONS, claim)
     except ClaimedError:
         raise
     except FAILURES as exc:
         landed.errors.append((CLIENT_POSITIONS.name, None, reason_of(exc), 1))
         return
-    landed.positions, errors, others = (found[name] for name in wanted)
-    if others:
-        landed.errors.append((CLIENT_POSITIONS.name, None, STAGED_OVER, 1))
-    if errors:
-        rows = lake.frame(CLIENT_POSITIONS, of_snapshots(claim.cluster, [claim.snapshot_id]))
-        failed, understood = without_understood(error_entries(rows, CLIENT_POSITIONS.name, F.col("endpoint")))
-        landed.errors += failed
-        if understood:
-            landed.warnings[POSITIONS_MISSING] = understood
-            errors -= understood
-    log.info("%s: client_positions: %d rows, %d errors", claim, landed.positions, errors)
+    failed, understood = without_understood(errors)
+    landed.errors += failed
+    if understood:
+        landed.warnings[POSITIONS_MISSING] = understood
+    log.info("%s: client_positions: %d rows, %d errors", claim, landed.positions, sum(entry[3] for entry in failed))
 
 
 def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> None:
     """Stores the results of look-ups by time. A snapshot is complete without them, so a failure is only a warning."""
     try:
-        found = with_the_index(partial(_looked_up, lake, claim, cluster, landed))
+        found = with_the_index(partial(_looked_up, lake, claim, cluster))
+        is_count = found["requests"].is_valid()
+        samples = found.filter(pc.invert(is_count)).select(LOG_SAMPLES.observed.names)
+        landed.samples = _replace(lake, claim, LOG_SAMPLES, Rows(samples))
     except ClaimedError:
         raise
     except Exception as exc:
@@ -219,16 +181,17 @@ def _land_samples(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Land
         log.warning("%s: times could not be looked up: %s", claim, reason_of(exc))
         landed.warnings["lookups_failed"] = 1
         return
-    for row in json.loads(found["requests"]):
-        landed.add_requests(row.get("request_broker"), row["requests"])
-    landed.samples = found["rows"]
-    if found["unanswered"]:
-        landed.warnings["lookups_unanswered"] = found["unanswered"]
+    unanswered = 0
+    for row in found.filter(is_count).to_pylist():
+        landed.add_requests(row["request_broker"], row["requests"])
+        unanswered += row["unanswered"] or 0
+    if unanswered:
+        landed.warnings["lookups_unanswered"] = unanswered
     log.info("%s: %s: %d rows", claim, LOG_SAMPLES.name, landed.samples)
 
 
-def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> dict[str, Any]:
-    """Makes the look-ups and stores their results; returns the counts of rows, of requests and of missing answers."""
+def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig) -> pa.Table:
+    """The results of the look-ups and the rows that count them: a few for each broker, because it has a budget."""
     samples = learnt_samples(
         lake,
         claim.cluster,
@@ -237,60 +200,13 @@ def _looked_up(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed)
         budget=cluster.index_lookups,
         with_tiered=cluster.index_lookups_tiered,
     )
-    counts = (F.count("topic").alias("rows"), F.sum("unanswered").alias("unanswered"))
-    # As text, because Spark 4.0 returns an observed list to Python as a Java object.
-    requests = F.to_json(F.collect_list(_request_count())).alias("requests")
-    # Each look-up gives at most two rows: the record that was found, and that the records before it are older.
-    most = 2 * cluster.index_lookups * max(len(landed.brokers), 1)
-
-    def counted(seen: Observation) -> DataFrame:
-        return samples.frame(lake.spark, SAMPLES).observe(seen, *counts, requests).where(F.col("requests").isNull())
-
-    return _replace(lake, claim, LOG_SAMPLES, counted, most)
-
-
-def _land_table(lake: Lake, claim: Claim, table: Table, staged: DataFrame, landed: Landed, most: int) -> None:
-    wanted = counts(table)
-    rows = staged.where((F.col(KIND) == table.name) & ~F.col("is_others")).select(*table.observed.names)
-
-    def counted(seen: Observation) -> DataFrame:
-        return not_in_future(rows.observe(seen, *(c.alias(name) for name, c in wanted.items())))
-
-    found = _replace(lake, claim, table, counted, most)
-    landed.counts[table.name] = {name: found[name] for name in wanted}
-    log.info("%s: %s: %d rows, %d errors", claim, table.name, found["rows"], found["errors"])
-
-
-def _replace(
-    lake: Lake, claim: Claim, table: Table, counted: Callable[[Observation], DataFrame], most: int | None = None
-) -> dict[str, Any]:
-    """Replaces the rows of the snapshot by those that `counted` returns; returns what their observation has counted."""
-    of_snapshot = {
-        "cluster": F.lit(claim.cluster),
-        "snapshot_id": F.lit(claim.snapshot_id).cast("bigint"),
-        "snapshot_date": F.lit(utc_date(claim.snapshot_id)),
-    }
-    where = of_snapshots(claim.cluster, [claim.snapshot_id])
-    return lake.replace_observed(table, lambda seen: counted(seen).withColumns(of_snapshot), where, most)
-
-
-def not_in_future(rows: DataFrame) -> DataFrame:
-    """The rows, with times after now (by the driver's clock) set to now.
-
-    If an executor's clock is ahead, its rows would otherwise look newer than those of the next snapshots.
-    """
-    now = F.current_timestamp()
-    read_at = [name for name in ("captured_at", "ends_at") if name in rows.columns]
-    return rows.withColumns({name: F.when(F.col(name) > now, now).otherwise(F.col(name)) for name in read_at})
-
-
-def _request_count() -> Column:
-    """The leader and the number of requests, in a row that counts them (one for each leader); NULL in other rows."""
-    return F.when(F.col("requests").isNotNull(), F.struct("request_broker", "requests"))
+    return samples.collected_table()
 
 
 def reason_of(error: Exception) -> str:
     """The error in one line. For an exception in a data source, this is the message that the source raised."""
+    if STAGED_OVER in str(error):  # which Spark wraps
+        return STAGED_OVER
     lines = (line.strip() for line in str(error).splitlines())
     ours = [line.split(":", 1)[1].strip() for line in lines if line.startswith("pipeline.common.errors.")]
     return ours[-1] if ours else first_line(error)

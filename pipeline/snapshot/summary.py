@@ -7,20 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from pipeline.common.words import named
 from pipeline.kafka.groups import OFFSETS_TOPIC
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, ErrorEntry, Summary
-from pipeline.quality.rules import oddities
+from pipeline.quality.rules import ODDITIES
+from pipeline.snapshot.counts import IN_FUTURE, METADATA_MISSING
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
-IN_FUTURE = "captured_in_future"
-"""The warning that counts rows whose time is in the future, because an executor's clock is ahead of the driver's."""
-METADATA_MISSING = "metadata_missing"
-"""The warning that counts commits with unknown metadata: their group has too much of it, or was read only once."""
 REPEATED = "repeated_tasks"
 """The warning that counts attempts of Spark's tasks whose requests are not in `requests`, because they are lost."""
 MAX_ERRORS = 100
@@ -50,15 +44,9 @@ class Landed:
 
 def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
     """The content of the ledger row, from the counts that were made while the rows landed and from rows with errors."""
-    tables = {t.name: lake.frame(t, of_snapshots(claim.cluster, [claim.snapshot_id])) for t in BRONZE}
     errors = [
         *_broker_errors(landed.brokers),
-        *(
-            p
-            for name, rows in tables.items()
-            if landed.counts[name]["errors"]
-            for p in error_entries(rows, name, _where(name))
-        ),
+        *_read_errors(lake, claim, landed),
         *(("quarantine", name, "failed an expectation", n) for name, n in landed.quarantined.items() if n),
         *landed.errors,  # last, because clients may have very many
     ]
@@ -82,46 +70,40 @@ def summarize(lake: Lake, claim: Claim, landed: Landed) -> Summary:
     )
 
 
-def counts(table: Table) -> dict[str, Column]:
-    """The aggregates that are computed over a table's rows while they land, by name."""
-    found = {"rows": F.count(F.lit(1)), "errors": F.count("error")}
-    if table is GROUP_MEMBERS:
-        # A set, because an observation cannot have a distinct count.
-        read = F.when(F.col("error").isNull(), F.col("group_id"))
-        found |= {"groups": F.size(F.collect_set(read)), "all_groups": F.size(F.collect_set("group_id"))}
-    if table is COMMITTED_OFFSETS:
-        has_commit = F.col("error").isNull() & F.col("committed_offset").isNotNull()
-        found[METADATA_MISSING] = F.count_if(has_commit & F.col("metadata").isNull())
-    if table is WATERMARKS:
-        found |= {name: F.count_if(is_odd) for name, is_odd in oddities().items()}
-    return found | {IN_FUTURE: F.count_if(F.col("captured_at") > F.current_timestamp())}
+def _read_errors(lake: Lake, claim: Claim, landed: Landed) -> list[ErrorEntry]:
+    with_errors = [table for table in BRONZE if landed.counts[table.name]["errors"]]
+    return [entry for table in with_errors for entry in error_entries(lake, table, claim)]
 
 
 def _oddities(landed: Landed) -> dict[str, int]:
-    odd = {name: landed.counts[WATERMARKS.name][name] for name in oddities()}
+    odd = {name: landed.counts[WATERMARKS.name][name] for name in ODDITIES}
     odd[METADATA_MISSING] = landed.counts[COMMITTED_OFFSETS.name][METADATA_MISSING]
     return odd | {IN_FUTURE: sum(count[IN_FUTURE] for count in landed.counts.values())}
 
 
-def _where(table: str) -> Column:
-    if table not in (COMMITTED_OFFSETS.name, GROUP_MEMBERS.name):
-        return F.concat_ws("-", "topic", "partition")
-    unlisted = F.concat(F.lit(f"groups in {OFFSETS_TOPIC}-"), "partition")  # NULL if not even the partition is known
-    if table == GROUP_MEMBERS.name:
-        unlisted = F.concat(unlisted, F.coalesce(F.concat(F.lit(" at broker "), "coordinator"), F.lit("")))
-    return F.when(F.col("group_id").isNull(), unlisted).otherwise(F.col("group_id"))
+_GROUPS_OF = f"'groups in {OFFSETS_TOPIC}-' || CAST(partition AS STRING)"
+"""Of which groups a row without a group is; NULL if not even the partition of __consumer_offsets is known."""
+_FIRST_AT = {
+    COMMITTED_OFFSETS.name: f"CASE WHEN group_id IS NULL THEN {_GROUPS_OF} ELSE group_id END",
+    GROUP_MEMBERS.name: (
+        f"CASE WHEN group_id IS NULL THEN {_GROUPS_OF} || coalesce(' at broker ' || CAST(coordinator AS STRING), '') "
+        "ELSE group_id END"
+    ),
+    WATERMARKS.name: "concat_ws('-', topic, CAST(partition AS STRING))",
+    CLIENT_POSITIONS.name: "endpoint",
+}
+"""Where the error in a row was, as SQL that Spark and DataFusion understand."""
 
 
-def error_entries(rows: DataFrame, table: str, where: Column) -> list[ErrorEntry]:
-    """The errors in a snapshot's rows of a table, the most frequent first, each with one example of `where` it was."""
-    found = (
-        rows.where(F.col("error").isNotNull())
-        .groupBy("error")
-        .agg(F.count(F.lit(1)).alias("count"), F.min(where).alias("where"))
-        .orderBy(F.col("count").desc(), "error")
-        .limit(MAX_ERRORS)
+def error_entries(lake: Lake, table: Table, claim: Claim) -> list[ErrorEntry]:
+    """The errors in a snapshot's rows of a table, the most frequent first, each with one example of where it was."""
+    found = lake.query(
+        f"SELECT error, count(*) AS times, min({_FIRST_AT[table.name]}) AS first_at FROM {{{table.name}}} "
+        f"WHERE {of_snapshots(claim.cluster, [claim.snapshot_id])} AND error IS NOT NULL "
+        f"GROUP BY error ORDER BY times DESC, error LIMIT {MAX_ERRORS}",
+        table,
     )
-    return [(table, _and_others(r["where"], r["count"]), r["error"], r["count"]) for r in found.collect()]
+    return [(table.name, _and_others(r["first_at"], r["times"]), r["error"], r["times"]) for r in found]
 
 
 def _and_others(where: str | None, count: int) -> str:

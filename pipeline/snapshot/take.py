@@ -25,13 +25,13 @@ from pipeline.common.errors import (
     first_line,
     unexpected,
 )
-from pipeline.common.source_rows import read_in_process
 from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, Config
 from pipeline.kafka.brokers import BrokersSource
 from pipeline.lake import FAILURES, Clock, Lake
 from pipeline.lake.ledger import RUNNING, Claim, Ledger, Summary
 from pipeline.snapshot.land import land, reason_of, source_options
+from pipeline.snapshot.read_sources import read_source
 from pipeline.snapshot.summary import cluster_id_of, summarize
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def snapshot_instant(at: datetime | None, now: datetime, config: Config) -> int:
 
 
 def take_snapshots(
-    spark: SparkSession,
+    spark: SparkSession | None,
     config: Config,
     clusters: Sequence[str],
     at: datetime | None,
@@ -194,11 +194,8 @@ def land_and_summarize(lake: Lake, claim: Claim, cluster: ClusterConfig, brokers
 
 def read_brokers(lake: Lake, options: Mapping[str, str]) -> list[Any]:
     """The rows of `kafka_brokers`, one for each broker. Raises ClusterError with the reason if no broker answers."""
-    source = BrokersSource(dict(options))
-    if lake.is_on_driver:
-        brokers: list[Any] = read_in_process(source).to_pylist(maps_as_pydicts="strict")
-    else:
-        brokers = lake.spark.read.format(source.name()).options(**options).load().collect()
+    rows = read_source(lake, BrokersSource(dict(options))).collected_table()
+    brokers: list[Any] = rows.to_pylist(maps_as_pydicts="strict")
     unreachable = [b["error"] for b in brokers if b["broker"] is None and b["error"]]
     if unreachable:
         raise ClusterError(unreachable[0])

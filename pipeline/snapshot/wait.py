@@ -23,7 +23,7 @@ LOOK_EVERY_S = 5.0
 
 
 def wait_for_others(
-    spark: SparkSession, config: Config, outcomes: Sequence[SnapshotOutcome], at: datetime, clock: Clock
+    spark: SparkSession | None, config: Config, outcomes: Sequence[SnapshotOutcome], at: datetime, clock: Clock
 ) -> list[SnapshotOutcome]:
     """The outcomes once no other run is taking a snapshot any more, or when a new snapshot may be due.
 

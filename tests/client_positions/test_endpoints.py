@@ -23,8 +23,9 @@ from pipeline.client_positions.metrics_source import (
     PositionsReader,
 )
 from pipeline.common.epoch import now_ms
-from pipeline.config import ClusterConfig
+from pipeline.config import ClusterConfig, LakeConfig
 from pipeline.config.consumers import PositionsConfig
+from pipeline.lake import Lake
 from pipeline.snapshot.client_positions import read_client_positions
 from tests.helpers.client_metrics import SCRAPE, rows_of
 from tests.helpers.network import served
@@ -280,9 +281,9 @@ def test_a_file_that_has_not_changed_for_long_is_not_read(spark: SparkSession, t
             os.utime(tmp_path / name, (0, 0))
     positions = PositionsConfig(source="kafka_client_metrics", paths=(str(tmp_path),))
     cluster = ClusterConfig(bootstrap_servers=("nowhere:1",), positions=(positions,))
-    found = read_client_positions(spark, cluster, 0)
-    assert found
-    assert {(Path(row.endpoint).name.lstrip("0123456789"), row.error) for row in found.collect()} == {
+    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
+    found = read_client_positions(lake, cluster, 0, "positions").collected()
+    assert {(Path(row["endpoint"]).name.lstrip("0123456789"), row["error"]) for row in found} == {
         ("new.prom", None),
         (".prom", None),
     }

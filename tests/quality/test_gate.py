@@ -4,32 +4,36 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import reduce
+from pathlib import Path
 from typing import Any
 
-import great_expectations as gx
+import pyarrow as pa
 import pytest
-from chispa import assert_df_equality
-from great_expectations.core.expectation_suite import ExpectationSuite
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from pipeline.common.arrow_sql import arrow_queries
 from pipeline.common.epoch import utc_date
+from pipeline.common.rows import Rows
 from pipeline.kafka.snapshot import KIND, SnapshotSource
+from pipeline.kafka.source import REQUEST_COLUMNS
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.ledger import Claim
-from pipeline.quality import is_suspect, quarantine_failing, with_marks
-from pipeline.quality.expectations import expectation_of
-from pipeline.quality.rules import MAX_PARTITION, RULES, oddities, offends, with_rows_of_key
-from pipeline.snapshot.summary import Landed, counts, summarize
-from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
-from tests.helpers.deltas import delta
+from pipeline.quality import judge_rows, quarantine_rows
+from pipeline.quality.expectations import expectation_of, validate
+from pipeline.quality.rules import MAX_PARTITION, ODDITIES, ROWS_OF_KEY, RULES, observed_key, offends_sql
+from pipeline.snapshot.counts import count_kind, may_fail, sums_by_kind
+from pipeline.snapshot.land import _land_table
+from pipeline.snapshot.read_sources import ClusterRows
+from pipeline.snapshot.summary import Landed, summarize
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, QUARANTINE, WATERMARKS, Table
 from tests.helpers.quiet import config
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows
 
 T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ID = 1_769_860_800_000
 DATE = utc_date(ID)
+OF_SNAPSHOT = {"cluster": "east", "snapshot_id": ID, "snapshot_date": DATE}
 
 COMMIT = "cluster snapshot_id snapshot_date captured_at group_id topic partition committed_offset earlier_offset error"
 UNIQUE = "expect_column_values_to_be_between(rows_of_key)"
@@ -135,69 +139,82 @@ CASES = [
 Bad = list[tuple[Sequence[Any], list[str]]]
 
 
-@pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake(spark, config(tmp_path_factory.mktemp("quality"), "any", {"east": "127.0.0.1:1"}).lake)
-    lake.prepare()
-    return lake
+def read(table: Table, names: str, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows as they were read, with the observed columns of a table."""
+    return few_rows(table, names, *rows).chosen(table.observed).rows
 
 
-def land(lake: Lake, table: Table, names: str, rows: list[Sequence[Any]]) -> DataFrame:
-    landed = frame(lake.spark, table, names, *rows)
-    lake.replace(table, landed, of_snapshots("east", [ID]))
-    return landed
+def count(table: Table, rows: pa.Table) -> dict[str, int]:
+    return sums_by_kind(count_kind(rows, table.name, T0))[table.name]
 
 
-def quarantined(lake: Lake, table: Table) -> list[tuple[str, dict[str, Any]]]:
-    rows = lake.frame(QUARANTINE, of_snapshots("east", [ID])).where(F.col("table") == table.name).collect()
-    return [(row["expectation"], json.loads(row["row"])) for row in rows]
+def as_spark(spark: SparkSession, rows: pa.Table, table: Table) -> Rows:
+    """The same rows as Spark has them, in two partitions."""
+    return Rows(Rows(rows).frame(spark, table.observed).repartition(2))
 
 
+@pytest.mark.parametrize("by", ["driver", "Spark"])
 @pytest.mark.parametrize(("table", "names", "good", "bad"), CASES)
-def test_offending_rows_go_to_quarantine_by_name_and_the_rest_stay(
-    lake: Lake, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
+def test_offending_rows_are_refused_by_name_and_the_rest_is_kept(
+    spark: SparkSession, by: str, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
 ) -> None:
-    land(lake, table, names, good + [row for row, _ in bad])
-    verdict = quarantine_failing(lake, table, "east", ID)
-    kept = frame(lake.spark, table, names, *good)
-    assert_df_equality(lake.frame(table, of_snapshots("east", [ID])), kept, ignore_row_order=True, ignore_metadata=True)
-    assert verdict.quarantined == len(bad)
+    given = read(table, names, good + [row for row, _ in bad])
+    verdict = judge_rows(Rows(given) if by == "driver" else as_spark(spark, given, table), table)
+    kept, expected = (sorted(rows.collected(), key=str) for rows in (verdict.kept, Rows(read(table, names, good))))
+    assert kept == expected
+    assert len(verdict.refused) == len(bad)
     assert {rule.name for rule in verdict.failed} == {reason for _, reasons in bad for reason in reasons}
-    # JSON has no instants, so only their presence is compared.
-    given = names.split()
-    expected = [(reason, comparable(dict(zip(given, row, strict=True)))) for row, reasons in bad for reason in reasons]
-    found = [(reason, comparable({name: row[name] for name in given})) for reason, row in quarantined(lake, table)]
-    assert sorted(found, key=str) == sorted(expected, key=str)
+    refused = [
+        (row["expectation"], comparable(json.loads(row["row"]), names))
+        for row in quarantine_rows(verdict, table, OF_SNAPSHOT).to_pylist()
+    ]
+    assert sorted(refused, key=str) == sorted(
+        (
+            (reason, comparable(dict(zip(names.split(), row, strict=True)), names))
+            for row, reasons in bad
+            for reason in reasons
+        ),
+        key=str,
+    )
 
 
 @pytest.mark.parametrize(("table", "names", "good", "bad"), CASES)
 def test_rows_that_would_fail_are_suspect_before_they_land(
-    spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
+    table: Table, names: str, good: list[Sequence[Any]], bad: Bad
 ) -> None:
     cases = {"none": good}
     for row, reasons in bad:
         cases.setdefault(str(reasons), [*good]).append(row)
-    nothing = spark.createDataFrame([], SnapshotSource.observed)
-    frames = [frame(spark, table, names, *rows).withColumn("case", F.lit(case)) for case, rows in cases.items()]
-    read = reduce(DataFrame.unionByName, frames).withColumn(KIND, F.lit(table.name))
-    marked = with_marks(nothing.unionByName(read, allowMissingColumns=True), KIND)
-    judged = marked.groupBy("case").agg(is_suspect().alias("is_suspect")).collect()
-    found = {row["case"]: row["is_suspect"] for row in judged}
+    found = {case: may_fail(count(table, read(table, names, rows))) for case, rows in cases.items()}
     assert found == {case: case != "none" for case in cases}
 
 
-def comparable(row: dict[str, Any]) -> dict[str, Any]:
+@pytest.mark.parametrize(("table", "names", "good", "bad"), CASES)
+def test_rows_are_counted_alike_by_the_driver_and_by_spark(
+    spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
+) -> None:
+    rows = read(table, names, good + [row for row, _ in bad])
+    merged = as_spark(spark, rows, table).with_values({KIND: table.name}, SnapshotSource.observed)
+    requests = StructType([*SnapshotSource.observed, *REQUEST_COLUMNS])
+    staged = ClusterRows({}, merged.chosen(requests).rows)
+    assert sums_by_kind(staged.counted(T0))[table.name] == count(table, rows)
+
+
+def comparable(row: dict[str, Any], names: str) -> dict[str, Any]:
+    """The given columns of a row. JSON has no instants, so only their presence is compared."""
+    row = {name: row[name] for name in names.split()}
     row["captured_at"] = row["captured_at"] is not None
     row["snapshot_date"] = str(row["snapshot_date"])
     return row
 
 
-def test_a_quarantined_row_is_whole_json(lake: Lake) -> None:
-    land(lake, COMMITTED_OFFSETS, f"{COMMIT} metadata", [(*commit("g", "t", -1, 5), 'a "quoted"\nline')])
-    quarantine_failing(lake, COMMITTED_OFFSETS, "east", ID)
-    ((reason, row),) = quarantined(lake, COMMITTED_OFFSETS)
-    assert reason == IN_RANGE
-    assert row == {
+def test_a_quarantined_row_is_whole_json() -> None:
+    rows = read(COMMITTED_OFFSETS, f"{COMMIT} metadata", [(*commit("g", "t", -1, 5), 'a "quoted"\nline')])
+    found = quarantine_rows(judge_rows(Rows(rows), COMMITTED_OFFSETS), COMMITTED_OFFSETS, OF_SNAPSHOT)
+    ((row),) = found.to_pylist()
+    assert (row["table"], row["expectation"]) == (COMMITTED_OFFSETS.name, IN_RANGE)
+    assert {name: row[name] for name in OF_SNAPSHOT} == OF_SNAPSHOT
+    assert json.loads(row["row"]) == {
         "cluster": "east",
         "snapshot_id": ID,
         "snapshot_date": "2026-01-31",
@@ -221,23 +238,32 @@ def test_a_quarantined_row_is_whole_json(lake: Lake) -> None:
     }
 
 
-def test_clean_rows_are_not_written_again(lake: Lake) -> None:
-    land(lake, WATERMARKS, MARK, GOOD_MARKS)
-    before = delta(lake, WATERMARKS).version()
-    verdict = quarantine_failing(lake, WATERMARKS, "east", ID)
-    assert (verdict.failed, verdict.quarantined) == ((), 0)
-    assert delta(lake, WATERMARKS).version() == before
+@pytest.mark.parametrize("offset", [2**62, 2**62 + 1])
+def test_offsets_are_judged_to_the_last_digit(offset: int) -> None:
+    rows = read(WATERMARKS, MARK, [mark("t", 0, 0, 0, 0, offset, 0), mark("t", 1, 0, 0, 0, None, 0)])
+    assert may_fail(count(WATERMARKS, rows)) == (offset > 2**62)
+    assert len(judge_rows(Rows(rows), WATERMARKS).refused) == (offset > 2**62)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    lake = Lake(spark, config(tmp_path, "any", {"east": "127.0.0.1:1"}).lake)
+    lake.prepare()
+    return lake
 
 
 def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake: Lake) -> None:
-    rows = {
-        COMMITTED_OFFSETS: land(lake, COMMITTED_OFFSETS, COMMIT, GOOD_COMMITS + [row for row, _ in BAD_COMMITS]),
-        GROUP_MEMBERS: land(lake, GROUP_MEMBERS, MEMBER, GOOD_MEMBERS),
-        WATERMARKS: land(lake, WATERMARKS, MARK, GOOD_MARKS),
+    given = {
+        COMMITTED_OFFSETS: (COMMIT, GOOD_COMMITS + [row for row, _ in BAD_COMMITS]),
+        GROUP_MEMBERS: (MEMBER, GOOD_MEMBERS),
+        WATERMARKS: (MARK, GOOD_MARKS),
     }
-    refused = {t.name: quarantine_failing(lake, t, "east", ID).quarantined for t in BRONZE}
-    landed = Landed(counts={t.name: counted(rows[t], t) for t in BRONZE}, quarantined=Counter(refused))
-    summary = summarize(lake, Claim("east", ID, "run", T0), landed)
+    landed, claim = Landed(), Claim("east", ID, "run", T0)
+    for table, (names, rows) in given.items():
+        landed.counts[table.name] = count(table, read(table, names, rows))
+        _land_table(lake, claim, table, Rows(read(table, names, rows)), landed)
+    assert len(lake.rows(QUARANTINE, of_snapshots("east", [ID])).collected()) == 13
+    summary = summarize(lake, claim, landed)
     assert summary.status == "partial"
     landed_rows = {"committed_offsets": 7, "group_members": 4, "watermarks": 7}
     assert summary.rows == landed_rows | {"log_samples": 0, "client_positions": 0}
@@ -259,12 +285,6 @@ def test_a_snapshot_with_refused_rows_is_partial_and_the_ledger_counts_them(lake
     }
 
 
-def counted(rows: DataFrame, table: Table) -> dict[str, int]:
-    """What would have been counted while the rows landed."""
-    row = rows.withColumn("requests", F.lit(None)).agg(*(c.alias(name) for name, c in counts(table).items()))
-    return row.collect()[0].asDict()
-
-
 @pytest.mark.parametrize(
     ("rungs", "odd"),
     [
@@ -275,27 +295,28 @@ def counted(rows: DataFrame, table: Table) -> dict[str, int]:
         pytest.param((6, None, 5, None), set(), id="what is unknown is not odd"),
     ],
 )
-def test_only_rungs_in_the_wrong_order_are_odd(spark: SparkSession, rungs: Sequence[int | None], odd: set[str]) -> None:
-    row = frame(spark, WATERMARKS, MARK, mark("t", 0, *rungs, 0)).select(*(c.alias(n) for n, c in oddities().items()))
-    assert {name for name, is_odd in row.collect()[0].asDict().items() if is_odd} == odd
+def test_only_rungs_in_the_wrong_order_are_odd(rungs: Sequence[int | None], odd: set[str]) -> None:
+    counts = count(WATERMARKS, read(WATERMARKS, MARK, [mark("t", 0, *rungs, 0)]))
+    assert {name for name in ODDITIES if counts[name]} == odd
 
 
 @pytest.mark.parametrize(("table", "names", "good", "bad"), CASES)
 @pytest.mark.slow
 def test_a_rule_offends_as_many_rows_as_great_expectations_counts(
-    spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
+    table: Table, names: str, good: list[Sequence[Any]], bad: Bad
 ) -> None:
-    landed = frame(spark, table, names, *good, *(row for row, _ in bad)).where(F.col("error").isNull())
-    rows = with_rows_of_key(landed, table)
     rules = RULES[table.name]
-    context = gx.get_context(mode="ephemeral")
-    source = context.data_sources.add_spark("rows", persist=False)
-    batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-    suite = ExpectationSuite(name="all", expectations=[expectation_of(rule, n) for n, rule in enumerate(rules)])
-    results = batch.get_batch({"dataframe": rows}).validate(suite, result_format="SUMMARY").results
+    judged = [row for row in (*good, *(row for row, _ in bad)) if row[-1] is None]
+    keys = Counter(tuple(row[names.split().index(name)] for name in observed_key(table)) for row in judged)
+    of_key = [keys[tuple(row[names.split().index(name)] for name in observed_key(table))] for row in judged]
+    rows = read(table, names, judged).append_column(ROWS_OF_KEY, pa.array(of_key, pa.int64()))
+    results = validate(rows, rules, "SUMMARY").results
     theirs = [r.result["unexpected_count"] for r in sorted(results, key=lambda r: r.expectation_config.meta["number"])]
-    marked = rows.select(*(offends(e).cast("int").alias(str(i)) for i, e in enumerate(rules)))
-    ours = list(marked.groupBy().sum().collect()[0])
+    with arrow_queries({"rows": rows}) as queries:
+        ours = [
+            queries.rows(f"SELECT count(*) FILTER ({offends_sql(rule)}) AS n FROM rows")["n"][0].as_py()
+            for rule in rules
+        ]
     literal = Counter(reason for _, reasons in bad for reason in reasons)
     assert theirs == ours == [literal[rule.name] for rule in rules]
     assert [rule.name for rule in rules] == [

@@ -22,8 +22,7 @@ from jobs import snapshot as snapshot_job
 from pipeline.common.errors import ClaimedError, ConfigError
 from pipeline.lake import Lake
 from pipeline.lake.ledger import Claim, Ledger
-from pipeline.snapshot import land as landing
-from pipeline.snapshot import snapshot_instant, take_snapshots
+from pipeline.snapshot import read_sources, snapshot_instant, take_snapshots
 from pipeline.snapshot import take as taking
 from pipeline.snapshot.summary import Landed
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
@@ -111,22 +110,22 @@ def test_a_cluster_without_groups_is_complete_and_empty(
 def test_rows_read_by_a_clock_that_is_ahead_count_as_read_now(
     take: Take, lake: Lake, servers: str, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
-    original, few_rows_of = Lake.stage, landing.few_rows_of
+    original, read_tasks = Lake.stage, read_sources.read_tasks
     read_times = ("captured_at", "ends_at")
 
     def stage(self: Lake, name: str, rows: Any) -> Any:
         return original(self, name, rows.withColumns({c: F.expr(f"{c} + INTERVAL 3 DAYS") for c in read_times}))
 
-    def few(*args: Any) -> pa.Table:
-        rows = few_rows_of(*args)
-        assert rows is not None
-        for name in read_times:
-            later = pc.add(rows[name], pa.scalar(timedelta(days=3)))
-            rows = rows.set_column(rows.column_names.index(name), name, later)
-        return rows
+    def later(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in {*read_times} & {*batch.schema.names}:
+            times = pc.add(batch[name], pa.scalar(timedelta(days=3)))
+            batch = batch.set_column(batch.schema.names.index(name), name, times)
+        return batch
 
     monkeypatch.setattr(Lake, "stage", stage)
-    monkeypatch.setattr(landing, "few_rows_of", few if reader == "the driver" else lambda *_: None)
+    monkeypatch.setattr(read_sources, "read_tasks", lambda *args: [*map(later, read_tasks(*args))])
+    if reader == "Spark":
+        monkeypatch.setattr(Lake, "is_on_driver", False)
     before = datetime.now(UTC)
     ahead = f"ahead-{reader.rsplit(maxsplit=1)[-1]}"
     outcome = take({ahead: servers})[ahead]

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.clients.known_names import written_topic_sql
@@ -40,23 +38,37 @@ _CHANGING = (_ROUND, _EPOCH_MS, _ROLLED_OVER)
 """The parts of a file's name that differ between successive rounds, or between the files of one rolling log."""
 
 
-def origin() -> Column:
-    """The `endpoint`, with one name for all files of a series: those of successive rounds, or of one rolling log."""
-    endpoint = F.col("endpoint")
-    file = endpoint
-    for changing in _CHANGING:
-        file = F.regexp_replace(file, changing, "")
-    named = F.coalesce(F.nullif(file, F.lit("")), F.lit(HERE))
-    return F.when(endpoint.rlike(_URL), endpoint).otherwise(named)
-
-
 def _origin_sql() -> str:
-    """The same as SQL text for DuckDB."""
+    """The `endpoint`, with one name for all files of a series: those of successive rounds, or of one rolling log."""
     file = "endpoint"
     for changing in _CHANGING:
         file = f"regexp_replace({file}, '{changing}', '', 'g')"
     named = f"coalesce(nullif({file}, ''), '{HERE}')"
     return f"CASE WHEN regexp_matches(endpoint, '{_URL}') THEN endpoint ELSE {named} END"
+
+
+def _is_newest_sql(oldest_ms: int) -> str:
+    return f"""
+        SELECT error IS NOT NULL OR coalesce(captured_at = max(captured_at) OVER of_client
+            AND epoch_us(max(as_of) OVER of_client) >= {oldest_ms * 1000}, false) AS is_newest
+        FROM (SELECT *, {_origin_sql()} AS origin FROM reports)
+        WINDOW of_client AS (PARTITION BY source, origin, host, client_id) ORDER BY number
+    """
+
+
+def newest_of_clients(reports: pa.Table, oldest_ms: int) -> pa.Table:
+    """Of rows of `client_positions` without the snapshot, the last report of each client, and all rows with an error.
+
+    A client whose last report is older than `oldest_ms` (epoch ms) is left out. A report without a group gets the one
+    in the column `default_group`. All rows of a client.id must be there.
+    """
+    names = CLIENT_POSITIONS.observed.names
+    needed = reports.select([*("source", "endpoint", "host", "client_id", "captured_at", "as_of", "error")])
+    with arrow_queries({"reports": needed.append_column("number", row_numbers(reports))}) as queries:
+        marks = queries.rows(_is_newest_sql(oldest_ms))
+    rows = reports.filter(marks["is_newest"])
+    group = pc.coalesce(rows["group_id"], rows["default_group"])
+    return rows.set_column(rows.column_names.index("group_id"), "group_id", group).select(names)
 
 
 def observed(positions: pa.Table, snapshot_ids: Sequence[int] = ()) -> pa.Table:
