@@ -89,7 +89,8 @@ clean: ## remove everything that was built, including the demo's data in build/
 	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One environment: `.light` has what `make try` needs, `.installed` has Spark, `.dev` and `.notebooks` add to that.
+# One environment: `.light` has what `make try` needs, `.local` what jobs with --local need; `.installed`
+# has Spark, `.dev` and `.notebooks` add to that.
 INSTALL = $(PY) scripts/install.py
 REQUIREMENTS := setup.cfg constraints.txt scripts/requirements.py scripts/install.py
 
@@ -103,11 +104,17 @@ $(VENV)/.light: $(REQUIREMENTS) | $(PY)
 	@$(INSTALL) "what make try needs" build/requirements-light.txt
 	@touch $@
 
+$(VENV)/.local: $(VENV)/.light
+	@$(PY) scripts/requirements.py connect > build/requirements-local.txt
+	@$(INSTALL) "what jobs with --local need" build/requirements-local.txt
+	@touch $@
+
 # PySpark's client and PySpark have the same modules, so the one must be gone before the other comes. It goes only when
 # everything has been fetched: without a network, the jobs without Spark still work.
 $(VENV)/.installed: $(REQUIREMENTS) | $(PY)
 	@$(PY) scripts/requirements.py spark > build/requirements.txt
 	@$(INSTALL) "Spark and what laglake needs" build/requirements.txt $(VENV)/.light
+	@rm -f $(VENV)/.local
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

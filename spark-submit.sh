@@ -15,6 +15,7 @@
 #   doctor     check the clusters and the lake, without Spark
 #   try        show a recorded example and its report, without Kafka and Spark, as `make try` does
 #
+# With --local, the jobs run, snapshot, lag, report and notify do without Spark and Java, on a lake in a local folder.
 # `./spark-submit.sh JOB --help` lists the options of a job. Spark is that of SPARK_HOME. If SPARK_HOME is not set, it is
 # that of the virtual environment build/venv, else of .venv. If there is none, the first job that needs Spark installs it
 # into build/venv; a job without Spark installs only what it needs.
@@ -61,7 +62,9 @@ has_option() { # has_option REGEX ARGUMENTS
   return 1
 }
 needs_spark=1
-if [[ $name =~ ^(doctor|show|try)$ ]] || has_option '(-h|--help|--check|--test)' "$@"; then
+environment=.light
+! has_option --local "$@" || environment=.local
+if [[ $name =~ ^(doctor|show|try)$ ]] || has_option '(-h|--help|--check|--test|--local)' "$@"; then
   needs_spark=
 fi
 export LAGLAKE_CONFIG=${LAGLAKE_CONFIG:-$root/conf/local.toml}
@@ -92,9 +95,9 @@ else
       [[ ! -e $venv/.light ]] || without_spark --check "$@" >/dev/null
       echo "spark-submit.sh: installing Spark into build/venv, which takes minutes, once" >&2
       make --silent --no-print-directory -C "$root" check-java jars >&2
-    elif [[ ! -e $venv/.light ]]; then
+    elif [[ ! -e $venv/$environment ]]; then
       echo "spark-submit.sh: installing what jobs without Spark need into build/venv, once" >&2
-      make --silent --no-print-directory -C "$root" build/venv/.light >&2
+      make --silent --no-print-directory -C "$root" "build/venv/$environment" >&2
     fi
   fi
   export PYSPARK_PYTHON=$python PYSPARK_DRIVER_PYTHON=$python

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from jobs.argument_types import duration, instant
 from jobs.selection import DEFAULT_OUTPUT, add_selection, output_of, selection_of
-from jobs.session import Job, Step, in_session
+from jobs.session import Job, Step, require_local, run_steps
 from jobs.terminal import log_to_stderr
 from pipeline.common.errors import ConfigError, LaglakeError
 from pipeline.config import Config, load_config
@@ -31,6 +31,10 @@ DUE = (
     "to the schedule; a second run for the same instant adds nothing"
 )
 AS_OF = "show what was known at this instant: ISO 8601 with Z or an offset, or epoch milliseconds (default: now)"
+LOCAL = (
+    "do without Spark and Java: everything in this process, with the same result. The lake must be in a folder of this "
+    "machine; log_dirs and maintain need Spark"
+)
 FAIL_ON = "exit with 1 if nothing could be read (the default), or also if a cluster was read only in part or not at all"
 
 
@@ -82,12 +86,14 @@ def parser(
     recording: bool = False,
     selection: bool = False,
     repeated: bool = False,
+    local: bool = True,
 ) -> argparse.ArgumentParser:
     """The command line of `job`.
 
     `at` is the help of its option `--at`: DUE if it takes snapshots, else AS_OF; without it there is no such option.
     With `output` it also takes the path of the report, and with `recording` a folder. With `selection` it has options
-    that select what to read from the lake: clusters, a time, groups, topics. With `repeated` it has `--every`.
+    that select what to read from the lake: clusters, a time, groups, topics. With `repeated` it has `--every`, and with
+    `local` the option to do without Spark.
     """
     examples = _EXAMPLES if at == DUE else _EXAMPLES.replace(_EXAMPLE_AT, "").replace(_SEE_FAIL_ON, "")
     if recording:
@@ -115,9 +121,15 @@ def parser(
         _add_output(result)
     if repeated:
         _add_every(result)
-    result.add_argument("--check", action="store_true", help="only check the arguments and the config")
-    result.add_argument("--verbose", action="store_true", help="log more, with the tracebacks of Spark's errors")
+    _add_how(result, local=local)
     return result
+
+
+def _add_how(command: argparse.ArgumentParser, *, local: bool) -> None:
+    if local:
+        command.add_argument("--local", action="store_true", help=LOCAL)
+    command.add_argument("--check", action="store_true", help="only check the arguments and the config")
+    command.add_argument("--verbose", action="store_true", help="log more, with the tracebacks of Spark's errors")
 
 
 def _add_recording(command: argparse.ArgumentParser) -> None:
@@ -200,12 +212,12 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             renamed=getattr(arguments, "rename_cluster", None),
             is_maintained=getattr(arguments, "maintain", False),
             is_repeated=getattr(arguments, "every", None) is not None,
+            is_local=getattr(arguments, "local", False),
         )
+        if job.is_local:
+            require_local(job)
         if arguments.check:
-            for warning in config.warnings():
-                print(f"{arguments.config}: warning: {warning}")
-            print(f"{arguments.config}: arguments and config are right; `doctor` also checks the clusters and the lake")
-            return 0
+            return _checked(config, arguments.config)
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
         if command.prog.split()[-1] in ("snapshot", "run"):  # these log in to clusters
             _warn_of_plain_text(config, clusters)
@@ -214,9 +226,16 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
                 log.warning("%s: %s", arguments.config, warning)
         if load:
             Thread(target=import_module, args=(load,), daemon=True).start()
-        return in_session(command.prog, job, steps)
+        return run_steps(command.prog, job, steps)
     except LaglakeError as error:
         return refused(error)
+
+
+def _checked(config: Config, file: Path) -> int:
+    for warning in config.warnings():
+        print(f"{file}: warning: {warning}")
+    print(f"{file}: arguments and config are right; `doctor` also checks the clusters and the lake")
+    return 0
 
 
 def _warn_of_plain_text(config: Config, clusters: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 SHOWN = 50
 
 
-def step(spark: "SparkSession", job: Job) -> int:
+def step(spark: "SparkSession | None", job: Job) -> int:
     """Computes what is due; with `--show`, then shows the result.
 
     If one cluster fails, the status is 1, and the job goes on: its next steps show what there is.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def step(spark: "SparkSession", job: Job) -> int:
+def step(spark: "SparkSession | None", job: Job) -> int:
     """Maintains the lake, and logs what was done."""
     from pipeline.lake import Lake, refuse_new  # see jobs.session
     from pipeline.maintain import maintain, rename_cluster
@@ -46,7 +46,7 @@ class Daily:
     def __init__(self) -> None:
         self._done: date | None = None
 
-    def __call__(self, spark: "SparkSession", job: Job) -> int:
+    def __call__(self, spark: "SparkSession | None", job: Job) -> int:
         """Maintains the lake unless that has been done today."""
         today = schedule.utc_now().date()
         if not job.is_maintained or self._done == today:
@@ -58,7 +58,7 @@ class Daily:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    command = cli.parser("maintain", __doc__)
+    command = cli.parser("maintain", __doc__, local=False)
     command.add_argument(
         "--rename-cluster",
         type=cluster_name,

@@ -28,7 +28,7 @@ DIGEST_PAGE = Path("build/digest.html")
 AS_OF_DIGEST = "the end of the time that --digest is about: ISO 8601 or epoch milliseconds (default: now)"
 
 
-def step(spark: "SparkSession", job: Job) -> int:
+def step(spark: "SparkSession | None", job: Job) -> int:
     """Sends what is due. Without channels it returns at once.
 
     If the lake cannot be read or written, the status is 1, and the job goes on.
@@ -49,7 +49,7 @@ def step(spark: "SparkSession", job: Job) -> int:
     return 0
 
 
-def digest_step(spark: "SparkSession", job: Job, length_ms: int, page: Path) -> int:
+def digest_step(spark: "SparkSession | None", job: Job, length_ms: int, page: Path) -> int:
     """Writes the digest and sends it. The status is 1 if it was not written, or not accepted by a channel."""
     from pipeline.lake import Lake, refuse_new  # see jobs.session
     from pipeline.notify.digest import as_html

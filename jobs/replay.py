@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def step(spark: "SparkSession", job: Job) -> int:
+def step(spark: "SparkSession | None", job: Job) -> int:
     """Loads the recording into the lake, and computes all derived tables."""
     from pipeline.lake import Lake  # see jobs.session
     from pipeline.replay import replay
@@ -27,7 +27,7 @@ def step(spark: "SparkSession", job: Job) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job and returns the exit status."""
-    return cli.run(cli.parser("replay", __doc__, recording=True), argv, step)
+    return cli.run(cli.parser("replay", __doc__, recording=True, local=False), argv, step)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def step(spark: "SparkSession", job: Job) -> int:
+def step(spark: "SparkSession | None", job: Job) -> int:
     """Writes the report."""
     from pipeline.lake import Lake, refuse_new  # see jobs.session
     from pipeline.report.frames import Frames
@@ -41,7 +41,7 @@ def step(spark: "SparkSession", job: Job) -> int:
     return 0
 
 
-def step_of_run(spark: "SparkSession", job: Job) -> int:
+def step_of_run(spark: "SparkSession | None", job: Job) -> int:
     """The same in a run. If the report cannot be written, the status is 1, and messages are still sent."""
     from pipeline.lake import FAILURES  # see jobs.session
 

@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jobs.schedule import repeat, stopped_by_signals, utc_now
-from pipeline.common.errors import LakeError, first_line
+from pipeline.common.errors import ConfigError, LakeError, first_line
 from pipeline.config import Config
 from pipeline.config.databricks import is_databricks
 from pipeline.report.selection import Selection
@@ -42,12 +42,41 @@ class Job:
     is_maintained: bool = False
     """Whether a `run` also maintains the lake."""
     is_repeated: bool = False
+    is_local: bool = False
+    """Whether the job runs in this process alone, without Spark."""
     missed: int = 0
     """How many instants of the schedule just before this one had no run, because the previous run took too long."""
 
 
-Step = Callable[["SparkSession", Job], int]
-"""One part of a job. It logs what it did, and returns the exit status."""
+Step = Callable[["SparkSession | None", Job], int]
+"""One part of a job. It gets the session, None if the job runs without Spark. It logs what it did, and returns the exit
+status."""
+
+
+def run_steps(name: str, job: Job, steps: Sequence[Step]) -> int:
+    """Runs the steps, once or at each instant of the schedule; returns the worst exit status.
+
+    Raises what `in_session` raises.
+    """
+    if not job.is_local:
+        return in_session(name, job, steps)
+    return repeated(None, job, steps) if job.is_repeated else max(step(None, job) for step in steps)
+
+
+def require_local(job: Job) -> None:
+    """Raises ConfigError if the job needs something that only Spark can do."""
+    from pipeline.lake.stores import local_folder
+
+    config = job.config
+    folder = local_folder(None, config.lake.root)
+    if folder is None or "%" in str(folder):
+        place = config.lake.root or f"{config.lake.catalog}.{config.lake.schema_name}"
+        raise ConfigError(f"--local: the lake {place} is not a folder of this machine: leave out --local")
+    if job.is_maintained:
+        raise ConfigError("--local and --maintain cannot be combined: call maintain, which needs Spark, once a day")
+    for name in job.clusters:
+        if name in config.clusters and config.clusters[name].log_dirs:
+            raise ConfigError(f"--local: clusters.{name}.log_dirs needs Spark: leave out --local")
 
 
 def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
@@ -85,7 +114,7 @@ def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
             spark.conf.set(ZONE, zone)
 
 
-def repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
+def repeated(spark: "SparkSession | None", job: Job, steps: Sequence[Step]) -> int:
     """Runs the steps at each instant of the schedule, also after a failed run, unless Spark itself has ended."""
     from pipeline.lake import FAILURES
     from pipeline.lake.few_rows import for_few_rows
@@ -96,12 +125,13 @@ def repeated(spark: "SparkSession", job: Job, steps: Sequence[Step]) -> int:
 
         def once(at: datetime, missed: int) -> None:
             try:
-                with for_few_rows(spark):
+                with for_few_rows(spark) if spark else nullcontext():
                     for step in steps:
                         if not stop.is_set():
                             step(spark, replace(job, at=at, missed=missed))
             except recoverable as error:
-                _check_alive(spark)
+                if spark:
+                    _check_alive(spark)
                 log.debug("%s", error, exc_info=True)
                 log.error("this run failed, the next one starts as scheduled: %s", first_line(error))
             if stop.is_set():

@@ -29,7 +29,7 @@ class Snapshots:
     def __init__(self) -> None:
         self._outcomes: Sequence[SnapshotOutcome] = ()
 
-    def take(self, spark: "SparkSession", job: Job) -> int:
+    def take(self, spark: "SparkSession | None", job: Job) -> int:
         """Takes the snapshots. If one cluster fails, the others are not affected. `conclude` has the exit status."""
         from pipeline.snapshot import take_snapshots  # see jobs.session
 
@@ -38,7 +38,7 @@ class Snapshots:
         log_outcomes(self._outcomes)
         return 0
 
-    def conclude(self, spark: "SparkSession", job: Job) -> int:
+    def conclude(self, spark: "SparkSession | None", job: Job) -> int:
         """Returns the exit status; logs an error if no snapshot was read, or other runs have not finished theirs.
 
         A single run waits for such runs, because its exit status says whether there is a snapshot. It does so at last:

@@ -1,6 +1,10 @@
-"""Runs on a quiet cluster give equal tables: by the driver, and by Spark. Both compute them in several buckets."""
+"""Runs on a quiet cluster give equal tables: by the driver, by Spark, and with `--local` in turn with Spark.
+
+All compute them in several buckets.
+"""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +33,7 @@ PREFIX = "both"
 FIRST = datetime.now(UTC).replace(minute=59, second=0, microsecond=0) - timedelta(hours=1)
 INSTANTS = [FIRST + timedelta(minutes=minute) for minute in range(3)]
 """The second run is in the next hour."""
-WAYS = ("by_driver", "by_spark")
+WAYS = ("by_driver", "by_spark", "in_turn")
 
 
 @dataclass(frozen=True)
@@ -61,27 +65,40 @@ def by_spark(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest
         return made_by_runs(spark, quiet, tmp_path_factory.mktemp("spark"))
 
 
-def made_by_runs(spark: SparkSession, kafka: EmbeddedKafka, folder: Path) -> Made:
+@pytest.fixture(scope="module")
+def in_turn(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The first and the last run do without Spark."""
+    return made_by_runs(spark, quiet, tmp_path_factory.mktemp("turn"), {0: ["--local"], 2: ["--local"]})
+
+
+def made_by_runs(
+    spark: SparkSession, kafka: EmbeddedKafka, folder: Path, options: Mapping[int, Sequence[str]] | None = None
+) -> Made:
+    """What the runs at INSTANTS leave. Each has the options of its number, the last one the report, too."""
+    options = options or {}
     file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
     with pytest.MonkeyPatch.context() as patch:
         # In several buckets, as the rows of a large cluster.
         patch.setattr(backlog, "ROWS_A_BUCKET", 2)
         patch.setattr(backlog, "RULERS_A_BUCKET", 1)
-        for at in INSTANTS:
+        for number, at in enumerate(INSTANTS):
             patch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))
             arguments = ["--config", str(file), "--output", str(folder / "report.html"), "--fail-on", "partial"]
-            assert run.main([*arguments, "--at", at.isoformat()]) == 0
+            assert run.main([*arguments, "--at", at.isoformat(), *options.get(number, [])]) == 0
     page = folder / "report.json"
-    assert report.main(["--config", str(file), "--output", str(page), "--format", "json"]) == 0
+    last = options.get(len(INSTANTS) - 1, [])
+    assert report.main(["--config", str(file), "--output", str(page), "--format", "json", *last]) == 0
     lake = Lake(spark, LakeConfig(root=str(folder / "lake")))
     return Made(folder / "lake", contents(lake), page.stat().st_size)
 
 
-def test_driver_and_spark_give_equal_tables(by_driver: Made, by_spark: Made) -> None:
-    assert by_driver.tables == by_spark.tables
+@pytest.mark.parametrize("way", ["by_driver", "in_turn"])
+def test_all_ways_give_equal_tables(request: pytest.FixtureRequest, by_spark: Made, way: str) -> None:
+    made: Made = request.getfixturevalue(way)
+    assert made.tables == by_spark.tables
     filled = ("snapshots", "computed", "lag", "group_status", "partition_status", "log_index", "lag_histograms")
-    assert all(by_driver.tables[name] for name in filled)
-    assert abs(by_driver.page_bytes - by_spark.page_bytes) < 0.05 * by_spark.page_bytes
+    assert all(made.tables[name] for name in filled)
+    assert abs(made.page_bytes - by_spark.page_bytes) < 0.05 * by_spark.page_bytes
 
 
 @pytest.mark.parametrize("way", WAYS)
