@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
-from threading import BoundedSemaphore
 from typing import cast
 
 import pyarrow as pa
@@ -22,7 +25,7 @@ TASKS_AT_ONCE = 4
 FEW_TASKS = 8
 """More tasks than this are read by several processes: Python decodes answers on one core. A process takes a second to
 start."""
-_OF_PROCESS = BoundedSemaphore(8)
+_OF_PROCESS = threading.BoundedSemaphore(8)
 """Tasks at once in the whole process, which may read several clusters: each has connections to all brokers of one."""
 
 OfBatch = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -47,13 +50,27 @@ def read_tasks(
     read = partial(_read, reader, keep)
     if len(tasks) > FEW_TASKS and (os.cpu_count() or 1) > 1:
         # Spawned, because a process that has threads must not be forked.
-        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as processes:
+        context = get_context("spawn")
+        with ProcessPoolExecutor(os.cpu_count(), context, _begin_process, (os.getpid(),)) as processes:
             try:
                 return [batch for some in processes.map(read, tasks) for batch in some]
             except BrokenProcessPool as exc:
                 raise LakeError("a process that reads was killed: has the machine too little memory?") from exc
     with ThreadPoolExecutor(TASKS_AT_ONCE) as threads:
         return [batch for some in threads.map(read, tasks) for batch in some]
+
+
+def _begin_process(parent: int) -> None:
+    """Makes a process that reads end with its parent, and leave Ctrl-C and the log to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.WARNING)  # what cannot be read is a row with an error
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _read(reader: DataSourceReader, keep: OfBatch | None, task: InputPartition) -> list[pa.RecordBatch]:

@@ -2,8 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pipeline.common.errors import ClusterError, LakeError
 from pipeline.common.source_rows import FEW_TASKS, read_tasks
+from tests.conftest import ROOT
 
 
 @dataclass
@@ -28,6 +33,9 @@ class Reader(DataSourceReader):
             raise ClusterError("the cluster is down")
         if partition.what == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        if partition.what == "sleeps":
+            Path(os.environ["LAGLAKE_TEST_READS"]).write_text(str(os.getpid()))
+            time.sleep(600)
         yield pa.record_batch({"number": [partition.number], "process": [os.getpid()]})
         yield pa.record_batch({"number": [-partition.number], "process": [os.getpid()]})
 
@@ -60,3 +68,26 @@ def test_an_error_of_the_source_is_raised_as_it_is(others: int) -> None:
 def test_a_process_that_the_system_kills_is_one_clear_error() -> None:
     with pytest.raises(LakeError, match="a process that reads was killed"):
         read_tasks(Reader(), [*[Task(1)] * FEW_TASKS, Task(2, "dies")])
+
+
+def test_processes_that_read_end_with_a_killed_job(tmp_path: Path) -> None:
+    reads = tmp_path / "reads"
+    program = (
+        "from pipeline.common.source_rows import read_tasks\n"
+        "from tests.common.test_source_rows import Reader, Task\n"
+        f"if __name__ == '__main__': read_tasks(Reader(), [Task(1, 'sleeps')] * {FEW_TASKS + 1})\n"
+    )
+    (tmp_path / "job.py").write_text(program)
+    place = {**os.environ, "PYTHONPATH": str(ROOT), "LAGLAKE_TEST_READS": str(reads)}
+    with subprocess.Popen([sys.executable, str(tmp_path / "job.py")], env=place) as job:
+        wait_for(lambda: reads.exists() and bool(reads.read_text()))
+        job.kill()
+    reader = int(reads.read_text())
+    wait_for(lambda: not Path(f"/proc/{reader}").exists())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
