@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from pyspark.sql import SparkSession
@@ -36,7 +35,6 @@ from pipeline.lake.delta_rs import (
     select_rows,
 )
 from pipeline.lake.durable import sync_checkpoint, sync_versions
-from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.lake.predicates import for_datafusion, of_cluster
 from pipeline.lake.stores import has_links, local_folder
 from pipeline.lake.table_files import table_in_file
@@ -157,15 +155,6 @@ class DriverTables:
             counts = merge_rows(found, table.key, rows, cluster, update_if, self._root / STAGING)
             _compact(found, table, rows)
             return counts
-
-    def staged(self, name: str) -> pa.Table | None:
-        """Rows that Spark has staged as Parquet; None if they are too many for a plan."""
-        instants = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-        try:
-            files = ds.dataset(self._root / STAGING / name, format=instants)
-            return files.to_table() if files.count_rows() < FEW_FOR_SPARK else None
-        except (pa.ArrowException, OSError):  # replaced meanwhile; Spark will report what is missing
-            return None
 
     def _open(self, table: Table) -> DeltaTable:
         return DeltaTable(self._root / table.name)

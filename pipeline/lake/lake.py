@@ -167,9 +167,6 @@ class Lake(LakeTables):
         if self._config.root is not None:
             path = f"{self._config.root}/{STAGING}/{name}"
             rows.write.mode("overwrite").parquet(path)
-            few = self._driver.staged(name) if self._driver else None
-            if few is not None:
-                return Rows(few).frame(self.spark, rows.schema)
             return self.spark.read.schema(rows.schema).parquet(path)
         # Catalogs allow only letters, digits and underscores; the checksum distinguishes names that become equal.
         plain = f"staging_{re.sub('[^A-Za-z0-9]', '_', name)}_{crc32(name.encode()):08x}"

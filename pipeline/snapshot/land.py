@@ -1,4 +1,4 @@
-"""Lands a snapshot: reads a cluster once, stages the rows, and writes them to the bronze tables.
+"""Lands a snapshot: reads a cluster once, judges the rows, and writes them to the bronze tables.
 
 docs/snapshot-protocol.md says what a failure at each step leaves behind.
 """
