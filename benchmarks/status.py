@@ -18,7 +18,7 @@ from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.columns import aligned, date_of
 from pipeline.common.rows import Rows
 from pipeline.config import StatusConfig
-from pipeline.tables import COMMITTED_OFFSETS, LAG, PARTITION_STATUS, WATERMARKS
+from pipeline.tables import COMMITTED_OFFSETS, GROUP_STATUS, LAG, PARTITION_STATUS, WATERMARKS
 
 READERS, GROUPS = 1_000_000, 2_500
 STOPPED_LAG = 100
@@ -35,11 +35,11 @@ def seconds(spark: SparkSession, folder: Path, runs: int) -> tuple[list[float], 
     judged = _judged(lag[0], nothing)
     judged.write.mode("overwrite").parquet(str(folder / "status-known"))
     known = spark.read.schema(PARTITION_STATUS.schema).parquet(str(folder / "status-known"))
-    group_status(lag[0], known).write.mode("overwrite").parquet(str(folder / "status-groups"))
+    _groups(lag[0], known).write.mode("overwrite").parquet(str(folder / "status-groups"))
     groups = spark.read.parquet(str(folder / "status-groups"))
     return (
         computed(partial(_judged, lag[1], known), runs),
-        computed(partial(group_status, lag[0], known), runs),
+        computed(partial(_groups, lag[0], known), runs),
         computed(partial(_problems, lag[1], lag[0], known, groups), runs),
     )
 
@@ -61,6 +61,10 @@ def _problems(lag: DataFrame, earlier: DataFrame, known: DataFrame, groups: Data
     suspects = find_suspects(parts, {minute_ms: NOON_MS}, StatusConfig(), buckets)
     found = find_group_problems(suspects, Rows(now).chosen(OF_GROUPS), {}, StatusConfig(), buckets)
     return found.frame(spark, PROBLEMS)
+
+
+def _groups(lag: DataFrame, known: DataFrame) -> DataFrame:
+    return group_status({"lag": Rows(lag), "statuses": Rows(known)}).frame(lag.sparkSession, GROUP_STATUS.schema)
 
 
 def _judged(lag: DataFrame, known: DataFrame) -> DataFrame:

@@ -192,13 +192,13 @@ def take_snapshots(say: Callable[[str], None]) -> int:
 def print_results(lake: Lake) -> None:
     """Prints the groups, the open findings, and where everything is; also draws the picture of an incident."""
     from demo.incident import write_incident
-    from pipeline.report.frames import Frames
+    from pipeline.report.excerpt import Excerpt
     from pipeline.report.selection import Selection
     from pipeline.report.terminal import GROUPS_LEGEND, format_groups
     from pipeline.report.write import groups_table
     from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 
-    print(f"\n{format_groups(groups_table(Frames.of(lake, Selection())))}\n{GROUPS_LEGEND}\n")
+    print(f"\n{format_groups(groups_table(Excerpt(lake, Selection())))}\n{GROUPS_LEGEND}\n")
     still_there = lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("severity", "group_id", "kind")
     for finding in still_there.limit(20).collect():
         about = finding.group_id or finding.client_id or finding.topic or finding.cluster

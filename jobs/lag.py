@@ -35,11 +35,11 @@ def step(spark: "SparkSession | None", job: Job) -> int:
         status = 1
     if job.show:
         from pipeline.lake import Lake
-        from pipeline.report.frames import Frames
+        from pipeline.report.excerpt import Excerpt
         from pipeline.report.write import partitions_table
 
-        frames = Frames.of(Lake(spark, job.config.lake), job.selection)
-        print_table(lambda coloured: partitions_table(frames, job.show, coloured=coloured))
+        excerpt = Excerpt(Lake(spark, job.config.lake), job.selection)
+        print_table(lambda coloured: partitions_table(excerpt, job.show, coloured=coloured))
     return status
 
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def step(spark: "SparkSession | None", job: Job) -> int:
     """Writes the report."""
     from pipeline.lake import Lake, refuse_new  # see jobs.session
-    from pipeline.report.frames import Frames
+    from pipeline.report.excerpt import Excerpt
     from pipeline.report.incident import selection_of
     from pipeline.report.write import write_incident, write_report
     from pipeline.tables import SNAPSHOTS
@@ -31,12 +31,12 @@ def step(spark: "SparkSession | None", job: Job) -> int:
             raise ConfigError(f"--cluster {absent[0]}: the lake has {', '.join(known) or 'no cluster yet'}")
     if job.incident is not None or job.selection.is_incident:
         selection = job.selection if job.incident is None else selection_of(lake, job.incident)
-        frames = Frames.of(lake, selection, job.config.silences)
-        for file in write_incident(frames, job.output, schedule.utc_now()):
+        excerpt = Excerpt(lake, selection, job.config.silences)
+        for file in write_incident(excerpt, job.output, schedule.utc_now()):
             log.info("incident: %s", file.absolute())
         return 0
-    frames = Frames.of(lake, job.selection, job.config.silences)
-    page = write_report(frames, job.output, schedule.utc_now(), kind=job.kind)
+    excerpt = Excerpt(lake, job.selection, job.config.silences)
+    page = write_report(excerpt, job.output, schedule.utc_now(), kind=job.kind)
     log.info("report: %s", page.absolute())
     return 0
 

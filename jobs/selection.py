@@ -45,7 +45,7 @@ def add_selection(command: argparse.ArgumentParser) -> None:
         metavar="INSTANT",
         help="only snapshots up to this instant or UTC day (default: --at, else the newest)",
     )
-    names = "a regular expression of Java matches, anywhere in the name (default: all)"
+    names = "a regular expression of Python matches, anywhere in the name (default: all)"
     command.add_argument("--group", type=regex, metavar="REGEX", help=f"only groups that {names}")
     command.add_argument("--topic", type=regex, metavar="REGEX", help=f"only topics that {names}")
 

@@ -23,7 +23,7 @@ from pipeline.lake import Lake
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.lake.upgrade import PROPERTIES
 from pipeline.report.collect import collect
-from pipeline.report.frames import Frames
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.saved import saved
 from pipeline.report.selection import Selection
 from pipeline.session import spark_session
@@ -41,9 +41,9 @@ def main(argv: Sequence[str]) -> int:
         spark = spark_session("laglake example")
         Lake(spark, LakeConfig(root=str(recorded))).prepare()  # if an older laglake has made the example
         rewrite(recorded, Path(folder, LAKE))
-        frames = Frames.of(Lake(spark, LakeConfig(root=str(Path(folder, LAKE)))), Selection())
+        excerpt = Excerpt(Lake(spark, LakeConfig(root=str(Path(folder, LAKE)))), Selection())
         newest = DriverTables(recorded).query("SELECT max(finished_at) AS at FROM snapshots", [SNAPSHOTS])
-        report = collect(frames, newest[0]["at"].astimezone(UTC), TITLE)
+        report = collect(excerpt, newest[0]["at"].astimezone(UTC), TITLE)
         Path(folder, REPORT).write_bytes(saved(report))
         pack(Path(folder), ARCHIVE)
         spark.stop()

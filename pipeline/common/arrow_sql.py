@@ -67,6 +67,12 @@ def arrow_queries(tables: Mapping[str, pa.Table]) -> Iterator[ArrowQueries]:
         yield queries
 
 
+def queried(text: str, **tables: pa.Table) -> pa.Table:
+    """The rows of one query on these tables. Raises as `ArrowQueries.rows`."""
+    with arrow_queries(tables) as queries:
+        return queries.rows(text)
+
+
 def columns_sql(columns: Mapping[str, str]) -> str:
     """The columns of a SELECT, given as name → expression."""
     return ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from pipeline.common.arrow_sql import queried, row_numbers
 from pipeline.common.arrow_udf import OfRows
 from pipeline.common.bad_values import bad_values
 from pipeline.common.buckets import (
@@ -32,6 +34,11 @@ from pipeline.common.buckets import (
 )
 from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
+
+_NUMBER = "_number"
+"""The column with the number of a row, by which rows are put in an order."""
+_ROWS_AS_PYTHON = 10_000
+"""So many rows are Python's own values at a time, which need ten times the memory."""
 
 T = TypeVar("T")
 
@@ -147,6 +154,16 @@ class Rows:
 
         return bucketed({"rows": Rows(rows)}, {"rows": rows.schema}, names, of_bucket, schema)
 
+    def collected_groups(self, key: Sequence[str], function: OfRows) -> pa.Table:
+        """What the function makes of the rows, on the driver, in the order of the key, which are names of columns.
+
+        All rows of a key are in one table. The function must make few rows of many, and the same columns of none.
+        """
+        schema = self.rows.schema if isinstance(self.rows, DataFrame) else from_arrow_schema(self.rows.schema)
+        returns = from_arrow_schema(function(arrow_schema(schema).empty_table()).schema)
+        made = bucketed({"rows": self}, {"rows": schema}, key, lambda bucket: function(bucket["rows"]), returns)
+        return made.collected_table().sort_by([(name, "ascending") for name in key])
+
     def packed_for(self, spread: Spread, schema: StructType, spark: SparkSession) -> Packed:
         """The rows as packed for a spread, with the columns of the schema."""
         needed = {*schema.names}
@@ -180,6 +197,26 @@ class Rows:
         """All rows, on the driver. A map is a dictionary, a struct too."""
         found: list[dict[str, Any]] = self.collected_table().to_pylist(maps_as_pydicts="strict")
         return found
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows) if isinstance(self.rows, pa.Table) else self.rows.count()
+
+    def in_order(self, order: str, most: int | None = None) -> Iterator[dict[str, Any]]:
+        """The rows in an order, or the first `most` of them; they are fetched or put together part by part.
+
+        Spark and DuckDB must both understand the order: it is SQL after ORDER BY, in which the rows are called `rows`.
+        """
+        ending = f"FROM {{rows}} AS rows ORDER BY {order}{'' if most is None else f' LIMIT {most}'}"
+        if isinstance(self.rows, DataFrame):
+            ordered = self.rows.sparkSession.sql(f"SELECT * {ending}", rows=self.rows)
+            yield from (row.asDict() for row in ordered.toLocalIterator())
+            return
+        numbered = self.rows.append_column(_NUMBER, row_numbers(self.rows))
+        numbers = queried(f"SELECT {_NUMBER} {ending.format(rows='given')}", given=numbered)[_NUMBER]
+        for first in range(0, len(numbers), ROWS_A_BUCKET):
+            for batch in self.rows.take(numbers.slice(first, ROWS_A_BUCKET)).to_batches(_ROWS_AS_PYTHON):
+                yield from batch.to_pylist()
 
     def where_if_many(self, predicate: str) -> Rows:
         """Of many rows, those that satisfy a predicate, which Spark must understand. Few rows may be others."""

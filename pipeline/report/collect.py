@@ -1,26 +1,46 @@
-"""Turns DataFrames into the values on the page. Only this module collects rows, and each result is bounded."""
+"""Makes the values on the page from the rows of an excerpt. Each result is bounded, whatever the size of the lake."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial, reduce
+from functools import partial
 from itertools import groupby
-from operator import attrgetter, itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from pipeline.lake import of_each
+from pipeline.analytics.keys import GROUP, MEMBER, SNAPSHOT
+from pipeline.common.rows import Rows
 from pipeline.report import data, details, heat, heat_rows, values
-from pipeline.report.details_model import VICTIMS_NAMED, Finding, Forecast, Gauge, Objective, Partition, Verdict
-from pipeline.report.frames import Frames
+from pipeline.report.details_model import (
+    VICTIMS_NAMED,
+    Change,
+    Finding,
+    Forecast,
+    Gauge,
+    Names,
+    Objective,
+    Partition,
+    Verdict,
+)
+from pipeline.report.excerpt import Excerpt, Wanted, by_cluster
+from pipeline.report.heat_model import Missed, OtherPartitions, PartitionSeries
 from pipeline.report.ledger_model import Cluster
-from pipeline.report.model import ClusterPoint, Group, Instant, Point, Report, Totals
+from pipeline.report.model import ClusterPoint, Group, Instant, Point, Report, Totals, names_of
 from pipeline.report.timeline import CHANGES_LISTED
+from pipeline.tables import (
+    CLIENT_DIVERGENCE,
+    FINDING_HISTORY,
+    FORECASTS,
+    LAG,
+    LAG_HISTOGRAMS,
+    SLO,
+)
+
+T = TypeVar("T", PartitionSeries, OtherPartitions)
 
 SNAPSHOTS_LISTED = 100
 GROUPS_LISTED = 1_000
@@ -37,233 +57,163 @@ RECENT = 10
 CELLS = 35_000
 """How many groups times instants fit onto a page: if there are many groups, fewer instants are shown."""
 
-_OVER_TIME: dict[str, type[Any]] = {
-    "cluster_points": ClusterPoint,
-    "partitions": Partition,
-    "forecasts": Forecast,
-    "objectives": Objective,
-    "gauges": Gauge,
-    "verdicts": Verdict,
-}
-"""Parts of the report whose rows, in the third query, have the columns of a class."""
-_MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "changes": values.change,
-    "names": values.names,
-    "partition_series": values.partition_series,
-    "other_partitions": values.other_partitions,
-    "missed": values.missed,
-}
-"""Other parts of it, with the function that makes them from a row."""
 
-
-def collect(frames: Frames, generated_at: datetime, title: str) -> Report:
-    """The report on everything in the frames, by three queries, each of which needs the results of the one before.
-
-    A fourth query reads `lag` for snapshots without rows in `group_status`, which an older laglake has computed.
-    """
-    ledger = _ledger(frames)
-    first = _of_ledger(frames, ledger)
-    clusters = _clusters(first["clusters"], frames)
-    findings = values.with_silences(map(values.finding, first["findings"]), frames.silences, frames.until(generated_at))
-    incident = _incident(findings, frames)
+def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
+    """The report on everything that is selected."""
+    ledger, all_findings = excerpt.ledger(), excerpt.findings()
+    of_clusters = data.clusters(ledger)
+    _announce(excerpt, of_clusters)
+    clusters = values.clusters(of_clusters)
+    listed = details.findings(all_findings, FINDINGS_LISTED, excerpt.selection.finding_id)
+    findings = values.with_silences(values.findings(listed), excerpt.silences, excerpt.until(generated_at))
+    incident = _incident(findings, excerpt)
+    report = Report(title, generated_at, clusters, selection=excerpt.selection, incident=incident)
     if not clusters:
-        return Report(title, generated_at, selection=frames.selection, incident=incident)
+        return report
     # The groups of an incident are shown as they were then; by now they may be deleted.
     newest = {incident.cluster: [incident.last_seen_ms]} if incident else _newest_with_lag(clusters)
-    second = _at_newest(frames, ledger, newest, findings)
-    findings = values.with_now(findings, second["now"])
-    worst = tuple(Group(**r) for r in second["groups"])
-    instants = _thinned([Instant(**r) for r in second["instants"]], _most_instants(len(worst)))
-    maps = heat.plan(worst[:GROUPS_CHARTED], instants, _most_rows(first), frames.selection)
-    third = _with_older(frames, worst, instants, _over_time(frames, newest, worst, instants, maps))
-    points = tuple(Point(**r) for r in third["points"])
-    counted = (first["counted"] or [{"open": 0, "total": 0}])[0]
-    return Report(
-        title,
-        generated_at,
-        clusters,
-        snapshots=tuple(map(values.snapshot, first["snapshots"])),
+    groups = excerpt.groups_at(newest).collected_table()
+    found = {group_id for f in findings if f.is_open for group_id in f.groups()[:VICTIMS_NAMED]}
+    worst = values.made(Group, data.worst_first(groups, GROUPS_LISTED, found))
+    instants = _instants(ledger, _most_instants(len(worst)))
+    findings = _with_now(excerpt, newest, findings)
+    return replace(
+        report,
+        snapshots=values.snapshots(data.newest_snapshots(ledger, SNAPSHOTS_LISTED)),
         groups=worst,
-        totals={r["cluster"]: Totals(**r) for r in second["totals"]},
-        instants=_when_read(instants, points),
-        points=points,
+        totals={of.cluster: of for of in values.made(Totals, data.totals(groups))},
         charted=worst[:GROUPS_CHARTED],
         findings=findings,
-        findings_open=counted["open"],
-        findings_total=counted["total"],
-        distributions=tuple(map(values.distribution, second["distributions"])),
-        refused=sum(r["rows"] for r in first["refused"]),
-        selection=frames.selection,
-        days=frames.days,
-        incident=_incident(findings, frames),
-        is_recorded=False,
-        **{name: tuple(row(**r) for r in third[name]) for name, row in _OVER_TIME.items()},
-        **{name: tuple(map(made, third[name])) for name, made in _MADE.items()},
+        findings_open=all_findings["resolved_at"].null_count,
+        findings_total=len(all_findings),
+        refused=excerpt.refused(),
+        days=excerpt.days,
+        incident=_incident(findings, excerpt),
+        **_at_newest(excerpt, newest, worst),
+        **_over_time(excerpt, newest, worst, instants),
+        **_maps(excerpt, worst, instants, _most_rows(of_clusters)),
     )
 
 
-def _incident(findings: Iterable[Finding], frames: Frames) -> Finding | None:
+def _incident(findings: Iterable[Finding], excerpt: Excerpt) -> Finding | None:
     """The finding that the report is about, if it is about one."""
-    return next((f for f in findings if f.finding_id == frames.selection.finding_id), None)
+    return next((f for f in findings if f.finding_id == excerpt.selection.finding_id), None)
 
 
-def _of_ledger(frames: Frames, ledger: DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """The first query: clusters and their snapshots, findings, and the number of rows in quarantine."""
-    return _asked(
-        clusters=data.clusters(ledger),
-        snapshots=data.newest_snapshots(frames.snapshots, SNAPSHOTS_LISTED),
-        findings=frames.findings and details.findings(frames.findings, FINDINGS_LISTED, frames.selection.finding_id),
-        counted=frames.findings and details.findings_counted(frames.findings),
-        refused=frames.quarantine and frames.quarantine.agg(F.count("*").alias("rows")),
-    )
+def _with_now(excerpt: Excerpt, newest: Wanted, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings; open ones with what the newest snapshots say of them."""
+    lasting = [f.finding_id for f in findings if f.is_open]
+    columns = ("cluster", "finding_id", "group_id", "evidence", "topic", "partitions")
+    history = excerpt.at(FINDING_HISTORY, newest, columns) if lasting else None
+    return values.with_now(findings, history.where_in("finding_id", lasting).collected() if history else [])
 
 
-def _at_newest(
-    frames: Frames, ledger: DataFrame, newest: dict[str, list[int]], findings: Sequence[Finding]
-) -> dict[str, list[dict[str, Any]]]:
-    """The second query: groups, findings and distributions at the newest snapshots, and the instants of the charts."""
-    found = {group_id for f in findings if f.is_open for group_id in f.groups()[:VICTIMS_NAMED]}
-    lasting = {f.finding_id for f in findings if f.is_open}
-    history = frames.at("finding_history", newest) if frames.finding_history and lasting else None
-
-    def asked(groups: DataFrame) -> dict[str, list[dict[str, Any]]]:
-        return _asked(
-            groups=data.worst_first(groups, GROUPS_LISTED, found),
-            totals=data.totals(groups),
-            now=history and details.findings_now(history, lasting),
-            distributions=frames.histograms and details.distributions(frames.at("histograms", newest)),
-            instants=data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT),
-        )
-
-    answer = asked(data.as_groups(frames.groups_at(newest)))
-    have = {row["cluster"] for row in answer["totals"]}
-    return answer if have >= newest.keys() or not frames.has_groups else asked(_groups(frames, newest, have))
+def _instants(ledger: pa.Table, most: int) -> tuple[Instant, ...]:
+    """The snapshots with lag, at most `most` of each cluster."""
+    return _thinned(values.made(Instant, data.instants(ledger, INSTANTS_CHARTED - RECENT, newest=RECENT)), most)
 
 
-def _groups(frames: Frames, newest: dict[str, list[int]], have: Collection[str]) -> DataFrame:
-    """The groups at the newest snapshots: from `group_status` of the clusters that it has, from `lag` of the others."""
-    kept = {cluster: ids for cluster, ids in newest.items() if cluster in have}
-    others = {cluster: ids for cluster, ids in newest.items() if cluster not in have}
-    return data.as_groups(frames.groups_at(kept).unionByName(frames.groups_from_lag(others)))
+def _at_newest(excerpt: Excerpt, newest: Wanted, worst: Sequence[Group]) -> dict[str, Any]:
+    """What is shown of the newest snapshots: of the worst groups, and of all brokers and objectives."""
+    groups, charted = ({g.group_id for g in some} for some in (worst, worst[:GROUPS_CHARTED]))
+    lag = excerpt.at(LAG, newest, names_of(Partition), groups)
+    partitions = lag.where_in("group_id", sorted(charted))
+    forecasts = excerpt.at(FORECASTS, newest, details.FORECAST_READ, groups).collected_table()
+    divergence = excerpt.at(CLIENT_DIVERGENCE, newest, details.VERDICT_READ, groups)
+    slo = excerpt.at(SLO, newest).collected_table()
+    histograms = excerpt.at(LAG_HISTOGRAMS, newest).collected_table()
+    return {
+        "partitions": values.made(
+            Partition, partitions.collected_groups(GROUP, partial(details.partitions, limit=PARTITIONS_LISTED))
+        ),
+        "names": values.made(Names, lag.collected_groups(GROUP, partial(details.names, limit=NAMES_SEARCHED))),
+        "forecasts": values.made(Forecast, details.forecasts(forecasts)),
+        "verdicts": values.made(Verdict, divergence.collected_groups(GROUP, details.verdicts)),
+        "objectives": values.made(Objective, details.objectives(slo, OBJECTIVES_LISTED)),
+        "distributions": values.distributions(details.distributions(histograms)),
+    }
 
 
-def _over_time(
-    frames: Frames, newest: dict[str, list[int]], worst: Sequence[Group], instants: Sequence[Instant], maps: heat.Plan
-) -> dict[str, list[dict[str, Any]]]:
-    """The third query: the worst groups at the instants that are shown, and all else that depends on both."""
-    drawn = _by_cluster((i.cluster, i.snapshot_id) for i in instants)
-    groups = frames.groups_at(drawn)
+def _over_time(excerpt: Excerpt, newest: Wanted, worst: Sequence[Group], instants: Sequence[Instant]) -> dict[str, Any]:
+    """What is shown of the instants: all groups together, the worst groups, and the clients that report their lag."""
+    drawn = by_cluster((i.cluster, i.snapshot_id) for i in instants)
+    judged = {cluster: {*ids, *drawn.get(cluster, ())} for cluster, ids in newest.items()}
     charted = {g.group_id for g in worst[:GROUPS_CHARTED]}
-    lag = frames.at("lag", newest)
-    over_time = frames.at("lag", maps.columns, heat_rows.LAG_READ) if maps.groups else None
-    slo = frames.slo and frames.at("slo", {c: {*ids, *drawn.get(c, ())} for c, ids in newest.items()})
-    return _asked(
-        points=data.as_points(groups, {g.group_id for g in worst}) if worst else None,
-        cluster_points=data.all_groups(groups),
-        partitions=details.partitions(lag, charted, PARTITIONS_LISTED),
-        changes=frames.changes and details.changes(frames.changes, charted, CHANGES_LISTED),
-        forecasts=frames.forecasts and details.forecasts(frames.at("forecasts", newest), {g.group_id for g in worst}),
-        objectives=slo and details.objectives(slo.where(of_each(newest)), OBJECTIVES_LISTED),
-        missed=slo and heat_rows.missed(slo, charted),
-        partition_series=over_time and heat_rows.partitions(over_time, maps.groups, heat.PARTITIONS),
-        other_partitions=over_time and heat_rows.others(over_time, maps.groups, heat.PARTITIONS)
-        if maps.has_others
-        else None,
-        names=details.names(lag, {g.group_id for g in worst}, NAMES_SEARCHED),
-        gauges=frames.divergence and details.gauges(frames.at("divergence", drawn), CLIENTS_CHARTED),
-        verdicts=frames.divergence and details.verdicts(frames.at("divergence", newest), {g.group_id for g in worst}),
-    )
+    groups = excerpt.groups_at(drawn, data.POINT_READ)
+    of_worst = groups.where_in("group_id", sorted({g.group_id for g in worst}))
+    points = values.made(Point, data.points(of_worst.collected_table()))
+    slo = excerpt.at(SLO, judged, heat_rows.MISSED_READ, charted)
+    changes = excerpt.changes(charted)
+    worst_gauges = partial(details.gauges, clients=CLIENTS_CHARTED)
+    gauges = excerpt.at(CLIENT_DIVERGENCE, drawn, details.GAUGE_READ).collected_groups(MEMBER, worst_gauges)
+    return {
+        "instants": _when_read(instants, points),
+        "points": points,
+        "cluster_points": values.made(ClusterPoint, groups.collected_groups(SNAPSHOT, data.all_groups)),
+        "changes": values.made(Change, changes.collected_groups(GROUP, partial(details.changes, limit=CHANGES_LISTED))),
+        "missed": values.made(Missed, slo.collected_groups(GROUP, heat_rows.missed)),
+        "gauges": values.made(Gauge, worst_gauges(gauges)),
+    }
 
 
-def _with_older(
-    frames: Frames, worst: Sequence[Group], instants: Sequence[Instant], found: dict[str, list[dict[str, Any]]]
-) -> dict[str, list[dict[str, Any]]]:
-    """The fourth query, if it is needed: adds the groups at instants that `found` does not have from `group_status`."""
-    have = {(row["cluster"], row["snapshot_id"]) for row in found["cluster_points"]}
-    missing = {(i.cluster, i.snapshot_id) for i in instants} - have if frames.has_groups else set()
-    if missing:
-        groups = frames.groups_from_lag(_by_cluster(missing))
-        points = data.as_points(groups, {g.group_id for g in worst})
-        for name, rows in _asked(points=points, cluster_points=data.all_groups(groups)).items():
-            found[name] += rows
-    found["cluster_points"].sort(key=itemgetter("cluster", "snapshot_id"))
-    return found
+def _maps(
+    excerpt: Excerpt, worst: Sequence[Group], instants: Sequence[Instant], most_rows: Mapping[str, int]
+) -> dict[str, Any]:
+    """The lag of single partitions of the worst groups over time."""
+    plan = heat.plan(worst[:GROUPS_CHARTED], instants, most_rows, excerpt.selection)
+    names = {name for names in plan.groups.values() for name in names}
+    lag = excerpt.at(LAG, plan.columns, heat_rows.LAG_READ, names)
+
+    def of_groups(row: type[T], function: Callable[..., pa.Table]) -> tuple[T, ...]:
+        found = values.made(row, lag.collected_groups(GROUP, partial(function, limit=heat.PARTITIONS)))
+        return tuple(s for s in found if s.group_id in plan.groups[s.cluster])
+
+    return {
+        "partition_series": of_groups(PartitionSeries, heat_rows.partitions) if plan.groups else (),
+        "other_partitions": of_groups(OtherPartitions, heat_rows.others) if plan.has_others else (),
+    }
 
 
-def _by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for cluster, snapshot_id in sorted(snapshots):
-        found[cluster].append(snapshot_id)
-    return found
-
-
-def _asked(**frames: DataFrame | None) -> dict[str, list[dict[str, Any]]]:
-    """The rows of several frames, in their order, by one query that has a column for each. None gives no rows."""
-    nth = F.monotonically_increasing_id().alias("nth")  # because a union keeps no order
-    parts = [frame.select(nth, F.struct("*").alias(name)) for name, frame in frames.items() if frame is not None]
-    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts).collect()
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in frames}
-    for row in sorted(rows, key=itemgetter("nth")):
-        for name in frames:
-            if name in row and row[name] is not None:
-                found[name].append(row[name].asDict())
-    return found
-
-
-def collect_groups(frames: Frames) -> tuple[Group, ...]:
+def collect_groups(excerpt: Excerpt) -> tuple[Group, ...]:
     """The groups at each cluster's newest snapshot with lag, worst first."""
-    newest = _newest_lags(frames)
-    found = _rows(data.worst_first(data.as_groups(frames.groups_at(newest)), GROUPS_LISTED))
-    have = {row["cluster"] for row in found}
-    if frames.has_groups and len(found) < GROUPS_LISTED and not have >= newest.keys():
-        found = _rows(data.worst_first(_groups(frames, newest, have), GROUPS_LISTED))
-    return tuple(Group(**r) for r in found)
+    groups = excerpt.groups_at(_newest_lags(excerpt)).collected_table()
+    return values.made(Group, data.worst_first(groups, GROUPS_LISTED))
 
 
-def collect_partitions(frames: Frames, limit: int) -> tuple[list[Partition], int]:
+def collect_partitions(excerpt: Excerpt, limit: int) -> tuple[list[Partition], int]:
     """The worst partitions at each cluster's newest snapshot with lag, and how many there are in all."""
-    rows = details.worst_partitions(_newest_lag(frames))
-    return [Partition(**r) for r in _rows(rows.limit(limit))], rows.count()
+    rows = _newest_partitions(excerpt)
+    return [Partition(**row) for row in rows.in_order(details.WORST_FIRST, limit)], rows.count()
 
 
-def all_partitions(frames: Frames) -> Iterator[Partition]:
+def all_partitions(excerpt: Excerpt) -> Iterator[Partition]:
     """All partitions at each cluster's newest snapshot with lag, worst first. They are fetched part by part."""
-    return (Partition(**row.asDict()) for row in details.worst_partitions(_newest_lag(frames)).toLocalIterator())
+    return (Partition(**row) for row in _newest_partitions(excerpt).in_order(details.WORST_FIRST))
 
 
-def _newest_lag(frames: Frames) -> DataFrame:
-    return frames.at("lag", _newest_lags(frames))
+def _newest_partitions(excerpt: Excerpt) -> Rows:
+    return excerpt.at(LAG, _newest_lags(excerpt), names_of(Partition)).where_known("topic")
 
 
-def _newest_lags(frames: Frames) -> dict[str, list[int]]:
-    ledger = _ledger(frames)
-    return _newest_with_lag(_clusters(_rows(data.clusters(ledger)), frames))
+def _newest_lags(excerpt: Excerpt) -> dict[str, list[int]]:
+    of_clusters = data.clusters(excerpt.ledger())
+    _announce(excerpt, of_clusters)
+    return _newest_with_lag(values.clusters(of_clusters))
 
 
-def _ledger(frames: Frames) -> DataFrame:
-    return data.ledger(
-        frames.snapshots, frames.lag if frames.computed is None else frames.computed.where("job = 'lag'")
-    )
-
-
-def _newest_with_lag(clusters: tuple[Cluster, ...]) -> dict[str, list[int]]:
+def _newest_with_lag(clusters: Iterable[Cluster]) -> dict[str, list[int]]:
     return {c.cluster: [c.lag_snapshot_id] for c in clusters if c.lag_snapshot_id is not None}
 
 
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect()]
+def _announce(excerpt: Excerpt, of_clusters: pa.Table) -> None:
+    """Says how many rows are read next."""
+    rows = of_clusters.select(["snapshots", "groups", "most_rows"]).to_pylist()
+    excerpt.lake.expect_rows(sum(r["most_rows"] * min(r["snapshots"], _most_instants(r["groups"] or 0)) for r in rows))
 
 
-def _clusters(rows: Sequence[dict[str, Any]], frames: Frames) -> tuple[Cluster, ...]:
-    charted = [min(row["snapshots"], _most_instants(row["groups"] or 0)) for row in rows]
-    if frames.lake:
-        frames.lake.expect_rows(sum(row["most_rows"] * of_row for row, of_row in zip(rows, charted, strict=True)))
-    return tuple(values.cluster({name: row[name] for name in row if name != "most_rows"}) for row in rows)
-
-
-def _most_rows(first: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
+def _most_rows(of_clusters: pa.Table) -> dict[str, int]:
     """How many bronze rows the largest snapshot of each cluster has."""
-    return {row["cluster"]: row["most_rows"] for row in first["clusters"]}
+    return {row["cluster"]: row["most_rows"] for row in of_clusters.select(["cluster", "most_rows"]).to_pylist()}
 
 
 def _most_instants(groups: int) -> int:

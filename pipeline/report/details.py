@@ -1,177 +1,174 @@
-"""What the page shows beside the lag of groups: partitions, findings, gauges, brokers. Pure DataFrame → DataFrame.
+"""What the page shows beside the lag of groups: partitions, findings, gauges, brokers.
 
-Columns are those of the classes in `details_model`; instants leave Spark as epoch ms.
+Arrow tables in, Arrow tables out. Columns are those of the classes in `details_model`; instants are epoch ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import pyarrow as pa
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
-from pipeline.analytics.histograms.quantiles import of_brokers
 from pipeline.analytics.keys import GROUP, MEMBER
+from pipeline.common.arrow_sql import columns_sql, epoch_ms_sql, list_sql, names_sql, queried, struct_sql
 from pipeline.report.details_model import Change, Forecast, Gauge, Objective, Partition
 from pipeline.report.model import names_of
 from pipeline.report.timeline import CLIENTS_NAMED
-from pipeline.tables import SEVERITIES
+from pipeline.tables import FORECASTS, SEVERITIES
 
 MEASURES = ("kip532_bytes", "kip532_ms", "reuse_bytes")
 """The measures that are shown by broker."""
 CLIENTS_READ = CLIENTS_NAMED + 1
 """One more than is named, to know whether there are others."""
+_IS_USUAL = "coalesce(offset_status IN ('ok', 'no_commit'), false)"
+_WORST_FIRST = f"{_IS_USUAL}, consumer_lag DESC NULLS LAST, topic, rows.partition"
+WORST_FIRST = f"{_WORST_FIRST}, group_id, cluster"
+"""The order of partitions, for Spark and DuckDB: unusual offsets first, then by lag, unknown lag last.
+
+The rows of `lag` are called `rows` in it.
+"""
 
 
-def partitions(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
-    """The `limit` worst partitions of each named group: unusual offsets first, then by lag, unknown lag last."""
-    worst = Window.partitionBy(*GROUP).orderBy(*_worst_first())
-    return (
-        lag.where(F.col("group_id").isin(sorted(group_ids)))
-        .where(F.col("topic").isNotNull())
-        .withColumn("nth", F.row_number().over(worst))
-        .where(F.col("nth") <= limit)
-        .orderBy(*GROUP, "nth")
-        .select(*names_of(Partition))
+def partitions(lag: pa.Table, limit: int) -> pa.Table:
+    """The `limit` worst partitions of each group, in the order of WORST_FIRST."""
+    return queried(
+        f"""
+        SELECT {names_sql(names_of(Partition))} FROM (
+            SELECT *, row_number() OVER (PARTITION BY {names_sql(GROUP)} ORDER BY {_WORST_FIRST}) AS nth
+            FROM given AS rows WHERE topic IS NOT NULL
+        )
+        WHERE nth <= {limit} ORDER BY {names_sql(GROUP)}, nth
+        """,
+        given=lag,
     )
 
 
-def _worst_first() -> list[Column]:
-    is_odd = ~F.coalesce(F.col("offset_status").isin("ok", "no_commit"), F.lit(False))
-    return [F.desc(is_odd), F.desc_nulls_last("consumer_lag"), F.col("topic"), F.col("partition")]
+_OF_FINDING = {
+    **{n: n for n in ("kind", "cluster", "group_id", "client_id", "topic", "partitions", "severity")},
+    "first_seen_ms": epoch_ms_sql("first_seen"),
+    "last_seen_ms": epoch_ms_sql("last_seen"),
+    "resolved_ms": epoch_ms_sql("resolved_at"),
+    **{n: n for n in ("summary", "evidence", "advice")},
+    "worst_ms": epoch_ms_sql("worst_at"),
+    **{n: n for n in ("owner", "tier", "channel", "finding_id", "instance")},
+}
 
 
-def worst_partitions(lag: DataFrame) -> DataFrame:
-    """All partitions of all groups as `details_model.Partition`, in the same order."""
-    rows = lag.where(F.col("topic").isNotNull())
-    return rows.orderBy(*_worst_first(), "group_id", "cluster").select(*names_of(Partition))
-
-
-def findings(findings: DataFrame, limit: int, first: str | None = None) -> DataFrame:
+def findings(findings: pa.Table, limit: int, first: str | None = None) -> pa.Table:
     """The `limit` most important findings: that with the id `first`, open ones, then by severity, then the newest."""
-    gravity = F.array_position(F.array(*map(F.lit, SEVERITIES[::-1])), F.col("severity"))
-    return (
-        findings.orderBy(
-            F.desc(F.col("finding_id").eqNullSafe(F.lit(first))),
-            F.col("resolved_at").isNotNull(),
-            F.asc_nulls_last(gravity),
-            F.desc("first_seen"),
-            "finding_id",
+    return queried(
+        f"""
+        SELECT {columns_sql(_OF_FINDING)} FROM findings
+        ORDER BY finding_id IN (FROM first) DESC, resolved_at IS NOT NULL,
+            list_position({[*SEVERITIES[::-1]]}, severity) NULLS LAST, first_seen DESC, finding_id
+        LIMIT {limit}
+        """,
+        findings=findings,
+        first=pa.table({"id": pa.array([] if first is None else [first], pa.string())}),
+    )
+
+
+def changes(group_changes: pa.Table, limit: int) -> pa.Table:
+    """What has changed in each group, at the `limit` newest snapshots of the group with a change, as `Change`."""
+    columns = {
+        "rows": "count(*)",
+        "partitions": "coalesce(sum(len(partitions)), 0)::BIGINT",
+        "before": "max(before)",
+        "after": "max(after)",
+        "clients": f"{list_sql('client_id')}[:{CLIENTS_READ}]",
+    }
+    key = names_sql([*GROUP, "snapshot_id", "change"])
+    return queried(
+        f"""
+        SELECT {names_sql(names_of(Change))} FROM (
+            SELECT {key}, {columns_sql(columns)},
+                dense_rank() OVER (PARTITION BY {names_sql(GROUP)} ORDER BY snapshot_id DESC) AS nth
+            FROM group_changes GROUP BY {key}
         )
-        .limit(limit)
-        .select(
-            "kind",
-            "cluster",
-            "group_id",
-            "client_id",
-            "topic",
-            "partitions",
-            "severity",
-            F.unix_millis("first_seen").alias("first_seen_ms"),
-            F.unix_millis("last_seen").alias("last_seen_ms"),
-            F.unix_millis("resolved_at").alias("resolved_ms"),
-            "summary",
-            "evidence",
-            "advice",
-            F.unix_millis("worst_at").alias("worst_ms"),
-            "owner",
-            "tier",
-            "channel",
-            "finding_id",
-            "instance",
-        )
+        WHERE nth <= {limit} ORDER BY {key}
+        """,
+        group_changes=group_changes,
     )
 
 
-def findings_now(history: DataFrame, finding_ids: Collection[str]) -> DataFrame:
-    """The evidence of the named findings in rows of `finding_history`, with the topic and partitions concerned."""
-    named = history.where(F.col("finding_id").isin(sorted(finding_ids)))
-    return named.select("cluster", "finding_id", "evidence", "topic", "partitions")
+FORECAST_READ = (*(n for n in names_of(Forecast) if n in FORECASTS.columns), "ends_at", "topic")
 
 
-def findings_counted(findings: DataFrame) -> DataFrame:
-    """One row: how many findings are `open`, and how many there are in `total`."""
-    return findings.agg(F.count_if(F.col("resolved_at").isNull()).alias("open"), F.count("*").alias("total"))
-
-
-def changes(group_changes: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
-    """What has changed in the named groups, at the `limit` newest snapshots of each with a change, as `Change`."""
-    newest = Window.partitionBy(*GROUP).orderBy(F.desc("snapshot_id"))
-    summed = group_changes.groupBy(*GROUP, "snapshot_id", "change").agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.coalesce(F.sum(F.size("partitions")), F.lit(0)).alias("partitions"),
-        F.max("before").alias("before"),
-        F.max("after").alias("after"),
-        F.slice(F.sort_array(F.collect_set("client_id")), 1, CLIENTS_READ).alias("clients"),
-    )
-    return (
-        summed.where(F.col("group_id").isin(sorted(group_ids)))
-        .withColumn("nth", F.dense_rank().over(newest))
-        .where(F.col("nth") <= limit)
-        .orderBy(*GROUP, "snapshot_id", "change")
-        .select(*names_of(Change))
+def forecasts(forecasts: pa.Table) -> pa.Table:
+    """The forecasts of groups for all of their topics together, as `Forecast`."""
+    rows = f"(SELECT *, {epoch_ms_sql('ends_at')} AS ends_ms FROM forecasts WHERE topic IS NULL)"
+    return queried(
+        f"SELECT {names_sql(names_of(Forecast))} FROM {rows} ORDER BY cluster, group_id", forecasts=forecasts
     )
 
 
-def forecasts(forecasts: DataFrame, group_ids: Collection[str]) -> DataFrame:
-    """The forecasts of the named groups for all of their topics together, as `Forecast`."""
-    of_groups = F.col("group_id").isin(sorted(group_ids)) & F.col("topic").isNull()
-    rows = forecasts.where(of_groups).withColumn("ends_ms", F.unix_millis("ends_at"))
-    return rows.select(*names_of(Forecast))
-
-
-def objectives(slo: DataFrame, limit: int) -> DataFrame:
+def objectives(slo: pa.Table, limit: int) -> pa.Table:
     """The `limit` objectives with the least error budget left, as `Objective`; unknown ones come last."""
-    worst = slo.orderBy(F.asc_nulls_last("budget_left"), "cluster", "slo", "group_id").limit(limit)
-    return worst.select(*names_of(Objective))
+    worst = f"ORDER BY budget_left NULLS LAST, cluster, slo, group_id LIMIT {limit}"
+    return queried(f"SELECT {names_sql(names_of(Objective))} FROM given {worst}", given=slo)
 
 
-def gauges(divergence: DataFrame, clients: int) -> DataFrame:
-    """The rows, by time, of the `clients` clients whose gauge was the most misleading."""
-    worst = (
-        divergence.groupBy(*MEMBER)
-        .agg(F.count_if(F.col("verdict") != "truthful").alias("wrong"), F.max("hidden_lag").alias("hidden"))
-        .orderBy(F.desc("wrong"), F.desc_nulls_last("hidden"), *MEMBER)
-        .limit(clients)
+GAUGE_READ = (*names_of(Gauge), "hidden_lag")
+
+
+def gauges(divergence: pa.Table, clients: int) -> pa.Table:
+    """The rows, by time, of the `clients` clients whose gauge was the most misleading. All have their columns."""
+    member = ", ".join(f"{name} NULLS FIRST" for name in MEMBER)
+    worst = f"count(*) FILTER (verdict <> 'truthful') DESC, max(hidden_lag) DESC NULLS LAST, {member}"
+    return queried(
+        f"""
+        SELECT given.* FROM given SEMI JOIN (
+            SELECT {names_sql(MEMBER)} FROM given GROUP BY ALL ORDER BY {worst} LIMIT {clients}
+        ) AS worst ON {" AND ".join(f"given.{name} IS NOT DISTINCT FROM worst.{name}" for name in MEMBER)}
+        ORDER BY snapshot_id, {names_sql(MEMBER)}
+        """,
+        given=divergence,
     )
-    is_same = [F.col(f"d.{name}").eqNullSafe(F.col(f"w.{name}")) for name in MEMBER]
-    return (
-        divergence.alias("d")
-        .join(F.broadcast(worst.alias("w")), is_same)
-        .orderBy("snapshot_id")
-        .select(*(F.col(f"d.{name}") for name in names_of(Gauge)))
+
+
+def names(lag: pa.Table, limit: int) -> pa.Table:
+    """The first `limit` topics, clients and hosts of each group, as `Names`."""
+    sets = {"topics": list_sql("topic"), "clients": list_sql("client_id"), "hosts": list_sql("host")}
+    return queried(
+        f"""
+        SELECT {names_sql(GROUP)}, {columns_sql({name: f"{name}[:{limit}]" for name in sets})},
+            greatest({", ".join(f"len({name})" for name in sets)}) > {limit} AS is_cut
+        FROM (SELECT {names_sql(GROUP)}, {columns_sql(sets)} FROM lag GROUP BY {names_sql(GROUP)})
+        ORDER BY {names_sql(GROUP)}
+        """,
+        lag=lag,
     )
 
 
-def names(lag: DataFrame, group_ids: Collection[str], limit: int) -> DataFrame:
-    """The first `limit` topics, clients and hosts of each of the named groups, as `Names`."""
-    columns = {"topics": "topic", "clients": "client_id", "hosts": "host"}
-    found = lag.where(F.col("group_id").isin(sorted(group_ids))).groupBy(*GROUP)
-    sets = found.agg(*(F.sort_array(F.collect_set(column)).alias(name) for name, column in columns.items()))
-    is_cut = F.greatest(*(F.size(name) for name in columns)) > limit
-    return sets.select(*GROUP, *(F.slice(name, 1, limit).alias(name) for name in columns), is_cut.alias("is_cut"))
+VERDICT_READ = (*GROUP, "client_id", "max_lag", "max_consumer_lag", "verdict", "hidden_lag")
 
 
-def verdicts(divergence: DataFrame, group_ids: Collection[str]) -> DataFrame:
-    """What the gauges of the clients of the named groups show, as `Verdict`: a row for each group with such clients."""
-    is_misleading = F.coalesce(F.col("verdict").isin("blind", "stale"), F.lit(False))
-    hidden = F.struct(is_misleading, F.coalesce("hidden_lag", F.lit(-1)), F.col("verdict").isNotNull(), "client_id")
-    shown = F.max_by(F.struct("client_id", "max_lag", "max_consumer_lag", "verdict"), hidden)
-    counts = F.count(F.lit(1)).alias("clients"), F.count_if(is_misleading).alias("misleading")
-    rows = divergence.where(F.col("group_id").isin(sorted(group_ids))).groupBy(*GROUP)
-    return rows.agg(*counts, shown.alias("shown")).select(*GROUP, "clients", "misleading", "shown.*").orderBy(*GROUP)
+def verdicts(divergence: pa.Table) -> pa.Table:
+    """What the gauges of the clients of each group show, as `Verdict`: a row for each group with such clients."""
+    is_misleading = "coalesce(verdict IN ('blind', 'stale'), false)"
+    shown = {name: name for name in ("client_id", "max_lag", "max_consumer_lag", "verdict")}
+    most = {
+        "is_misleading": is_misleading,
+        "hidden": "coalesce(hidden_lag, -1)",
+        "is_known": "verdict IS NOT NULL",
+        "client": "coalesce(client_id, '')",
+    }
+    return queried(
+        f"""
+        SELECT {names_sql(GROUP)}, count(*) AS clients, count(*) FILTER ({is_misleading}) AS misleading,
+            unnest(arg_max({struct_sql(shown)}, {struct_sql(most)}))
+        FROM divergence GROUP BY {names_sql(GROUP)} ORDER BY {names_sql(GROUP)}
+        """,
+        divergence=divergence,
+    )
 
 
-def distributions(histograms: DataFrame) -> DataFrame:
+def distributions(histograms: pa.Table) -> pa.Table:
     """The histograms of MEASURES by broker: cluster, broker, measure, and the buckets."""
-    return of_brokers(histograms.where(F.col("window_ms") == 0), *MEASURES).select(
-        "cluster",
-        "broker",
-        "measure",
-        "zero_count",
-        "negative_count",
-        "null_count",
-        "bucket_offset",
-        "bucket_counts",
-        "max",
+    return queried(
+        f"""
+        SELECT cluster, scope_value::INTEGER AS broker, measure, zero_count, negative_count, null_count, bucket_offset,
+            bucket_counts, max
+        FROM histograms WHERE window_ms = 0 AND scope = 'broker' AND measure IN {MEASURES}
+        ORDER BY cluster, broker, measure
+        """,
+        histograms=histograms,
     )

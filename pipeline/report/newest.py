@@ -25,7 +25,7 @@ _WORST_FIRST = """
     CASE WHEN offset_status NOT IN ('ok', 'no_commit') THEN 0 ELSE 1 END, consumer_lag DESC NULLS LAST,
     topic, partition, group_id, cluster
 """
-"""The order of `details.worst_partitions`."""
+"""The order of `details.WORST_FIRST`, but a partition with an unknown status comes last."""
 NAMED, COMPARED = 5, 1_000
 """How many names are listed if none matches, and with how many the pattern is compared."""
 

@@ -1,51 +1,60 @@
-"""Turns the collected rows of the report's queries into the values on the page."""
+"""Turns the rows of the report's queries into the values on the page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from pyspark.sql import Row
+import pyarrow as pa
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.config.notify import Silence
-from pipeline.report.details_model import Change, Distribution, Finding, Names
-from pipeline.report.heat_model import Missed, OtherPartitions, PartitionSeries
+from pipeline.report.details_model import Distribution, Finding
 from pipeline.report.ledger_model import Cluster, PassedOver, Snapshot, SnapshotError
+from pipeline.report.model import names_of
+
+T = TypeVar("T")
 
 
-def cluster(row: dict[str, Any]) -> Cluster:
-    """A row of `data.clusters`."""
-    passed: Row | None = row["passed_over"]
-    return Cluster(
-        **{
-            **row,
-            "expected": row["expected"] or {},
-            "passed_over": None if passed is None else PassedOver(**passed.asDict()),
-        }
+def _values(of: type, rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """The fields of a class, as far as they are among the columns; lists become tuples."""
+    known = rows.select([name for name in names_of(of) if name in rows.column_names])
+    for row in known.to_pylist(maps_as_pydicts="strict"):
+        yield {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+
+
+def made(of: type[T], rows: pa.Table) -> tuple[T, ...]:
+    """The rows as values of a class, whose fields are columns."""
+    return tuple(of(**row) for row in _values(of, rows))
+
+
+def clusters(rows: pa.Table) -> tuple[Cluster, ...]:
+    """The rows of `data.clusters`."""
+    found = []
+    for row in _values(Cluster, rows):
+        passed_over = row["passed_over"] and PassedOver(**row["passed_over"])
+        found.append(Cluster(**{**row, "expected": row["expected"] or {}, "passed_over": passed_over}))
+    return tuple(found)
+
+
+def snapshots(rows: pa.Table) -> tuple[Snapshot, ...]:
+    """The rows of `data.newest_snapshots`."""
+    found = []
+    for row in _values(Snapshot, rows):
+        counts = {name: row[name] or {} for name in ("expected", "warnings")}
+        found.append(Snapshot(**{**row, **counts, "errors": tuple(SnapshotError(**e) for e in row["errors"] or ())}))
+    return tuple(found)
+
+
+def findings(rows: pa.Table) -> tuple[Finding, ...]:
+    """The rows of `details.findings`."""
+    return tuple(
+        Finding(**{**row, "partitions": row["partitions"] or (), "evidence": json.loads(row["evidence"] or "{}")})
+        for row in _values(Finding, rows)
     )
-
-
-def snapshot(row: dict[str, Any]) -> Snapshot:
-    """A row of `data.newest_snapshots`."""
-    errors: list[Row] = row["errors"] or []
-    return Snapshot(
-        **{
-            **row,
-            "expected": row["expected"] or {},
-            "warnings": row["warnings"] or {},
-            "errors": tuple(SnapshotError(**p.asDict()) for p in errors),
-        }
-    )
-
-
-def finding(row: dict[str, Any]) -> Finding:
-    """A row of `details.findings`."""
-    evidence = json.loads(row["evidence"] or "{}")
-    return Finding(**{**row, "partitions": tuple(row["partitions"] or ()), "evidence": evidence})
 
 
 def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tuple[Finding, ...]:
@@ -71,37 +80,13 @@ def with_silences(findings: Iterable[Finding], silences: Iterable[Silence], at: 
     return tuple(replace(f, silenced=why(f)) for f in findings)
 
 
-def change(row: dict[str, Any]) -> Change:
-    """A row of `details.changes`."""
-    return Change(**{**row, "clients": tuple(row["clients"] or ())})
+def distributions(rows: pa.Table) -> tuple[Distribution, ...]:
+    """The rows of `details.distributions`."""
+    return tuple(map(_distribution, rows.to_pylist()))
 
 
-def partition_series(row: dict[str, Any]) -> PartitionSeries:
-    """A row of `heat_rows.partitions`."""
-    return PartitionSeries(**_as_tuples(row))
-
-
-def other_partitions(row: dict[str, Any]) -> OtherPartitions:
-    """A row of `heat_rows.others`."""
-    return OtherPartitions(**_as_tuples(row))
-
-
-def missed(row: dict[str, Any]) -> Missed:
-    """A row of `heat_rows.missed`."""
-    return Missed(**_as_tuples(row))
-
-
-def _as_tuples(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-
-
-def names(row: dict[str, Any]) -> Names:
-    """A row of `details.names`."""
-    return Names(**{**row, **{name: tuple(row[name]) for name in ("topics", "clients", "hosts")}})
-
-
-def distribution(row: dict[str, Any]) -> Distribution:
-    """A row of `details.distributions`: each bucket at its upper bound, the last at its greatest value."""
+def _distribution(row: dict[str, Any]) -> Distribution:
+    """Each bucket at its upper bound, the last at its greatest value."""
     below = row["negative_count"] + row["zero_count"]
     steps = [(0, below)] if below else []
     counts = row["bucket_counts"] or ()

@@ -11,8 +11,8 @@ from typing import Literal
 
 from pipeline.report.charts import runtime
 from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.export import as_csv, as_json
-from pipeline.report.frames import Frames
 from pipeline.report.markdown import as_markdown
 from pipeline.report.model import Group, Report, by_lag
 from pipeline.report.page import render
@@ -22,33 +22,33 @@ Kind = Literal["html", "json", "csv", "markdown"]
 
 
 def write_report(
-    frames: Frames,
+    excerpt: Excerpt,
     output: Path,
     generated_at: datetime,
     *,
     title: str = "Kafka consumer lag",
     kind: Kind = "html",
 ) -> Path:
-    """Writes the report on `frames` to `output`, and returns `output`. Its folder is created if necessary.
+    """Writes the report on `excerpt` to `output`, and returns `output`. Its folder is created if necessary.
 
     `html` is the page, `json` what it shows, `csv` all partitions at the newest snapshots, `markdown` a text for a
     post-mortem. `generated_at` must have a time zone. A reader of `output` never sees an incomplete file.
 
     Raises: OSError, if the file cannot be written.
     """
-    return _write(output, _content(frames, generated_at, title, kind))
+    return _write(output, _content(excerpt, generated_at, title, kind))
 
 
-def write_incident(frames: Frames, output: Path, generated_at: datetime) -> tuple[Path, Path]:
+def write_incident(excerpt: Excerpt, output: Path, generated_at: datetime) -> tuple[Path, Path]:
     """Writes the page about an incident to `output`, and beside it the text for a post-mortem, with the suffix `.md`.
 
-    The selection of `frames` is one of `selection_of`, or has `is_incident`. Returns both paths.
+    The selection of `excerpt` is one of `selection_of`, or has `is_incident`. Returns both paths.
 
     Raises: OSError, as `write_report`.
     """
     with ThreadPoolExecutor(1) as pool:
         pool.submit(runtime)
-        report = collect(frames, generated_at, "Incident")
+        report = collect(excerpt, generated_at, "Incident")
     text = _write(output.with_suffix(".md"), iter([as_markdown(report)]))
     return _write(output, iter([render(report)])), text
 
@@ -70,26 +70,26 @@ def _write(output: Path, content: Iterator[str]) -> Path:
     return output
 
 
-def _content(frames: Frames, generated_at: datetime, title: str, kind: Kind) -> Iterator[str]:
+def _content(excerpt: Excerpt, generated_at: datetime, title: str, kind: Kind) -> Iterator[str]:
     if kind == "csv":
-        yield from as_csv(all_partitions(frames))
+        yield from as_csv(all_partitions(excerpt))
     elif kind == "json":
-        yield as_json(collect(frames, generated_at, title))
+        yield as_json(collect(excerpt, generated_at, title))
     elif kind == "markdown":
-        yield as_markdown(collect(frames, generated_at, title))
+        yield as_markdown(collect(excerpt, generated_at, title))
     else:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(runtime)  # takes seconds to make; the result is cached
-            report = collect(frames, generated_at, title)
+            report = collect(excerpt, generated_at, title)
         yield render(report)
 
 
-def groups_table(frames: Frames) -> list[Group]:
+def groups_table(excerpt: Excerpt) -> list[Group]:
     """The groups at each cluster's newest snapshot with lag, the most lag first."""
-    return by_lag(collect_groups(frames))
+    return by_lag(collect_groups(excerpt))
 
 
-def partitions_table(frames: Frames, most: int, *, coloured: bool) -> str:
+def partitions_table(excerpt: Excerpt, most: int, *, coloured: bool) -> str:
     """The worst partitions at each cluster's newest snapshot with lag, as text for a terminal."""
-    partitions, total = collect_partitions(frames, most)
+    partitions, total = collect_partitions(excerpt, most)
     return format_partitions(partitions, left_out=total - len(partitions), coloured=coloured)

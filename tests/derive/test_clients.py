@@ -27,7 +27,7 @@ from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_cluster, of_snapsho
 from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.lake.upgrade import create
 from pipeline.report import details
-from pipeline.report.frames import Frames
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -107,10 +107,10 @@ def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
 def known_at(lake: Lake, cluster: str, minute: float | None) -> list[tuple[Any, ...]]:
     """The findings in a report up to an instant: summary, and the minutes of last_seen, worst_at and resolved_at."""
     until_ms = None if minute is None else FIRST_MS + int(minute * MINUTE_MS)
-    frames = Frames.of(lake, Selection([cluster], to_ms=until_ms))
-    assert frames.findings
-    found = details.findings(frames.findings, 9).collect()
-    return [(r.summary, *map(minute_of, (r.last_seen_ms, r.worst_ms, r.resolved_ms))) for r in found]
+    excerpt = Excerpt(lake, Selection([cluster], to_ms=until_ms))
+    found = details.findings(excerpt.findings(), 9).to_pylist()
+    times = ("last_seen_ms", "worst_ms", "resolved_ms")
+    return [(row["summary"], *(minute_of(row[name]) for name in times)) for row in found]
 
 
 def minute_of(epoch_ms: int | None) -> float | None:

@@ -19,7 +19,7 @@ from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.report.attention import needs_attention
 from pipeline.report.collect import collect, collect_partitions
-from pipeline.report.frames import Frames
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.newest import read_newest
 from pipeline.report.selection import Selection
 from pipeline.snapshot import take_snapshots
@@ -238,14 +238,14 @@ def test_a_page_about_a_finding_is_not_overwritten_by_its_text(folder: Path) -> 
 
 
 def test_show_reads_the_same_partitions_without_spark(lake: Lake, folder: Path) -> None:
-    expected, total = collect_partitions(Frames.of(lake, Selection()), 5)
+    expected, total = collect_partitions(Excerpt(lake), 5)
     found = read_newest(folder / "lake", Selection(), 5)
     assert (list(found.partitions), found.left_out) == (expected, total - 5)
     assert found.partitions[0].consumer_lag
 
 
 def test_the_report_names_these_groups_and_no_others(lake: Lake) -> None:
-    found = collect(Frames.of(lake, Selection()), datetime.now(UTC), "title")
+    found = collect(Excerpt(lake), datetime.now(UTC), "title")
     named = {item.subject: item.sentence for item in needs_attention(found)}
     assert named.keys() == {"judged-stops", "judged-half", "judged-back"}
     assert "the group has no members" in named["judged-stops"]

@@ -4,15 +4,15 @@ import re
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.report.data import all_groups
 from pipeline.report.model import ClusterPoint, Instant
 from pipeline.report.page import render
 from pipeline.report.payload import payload
+from pipeline.report.values import made
 from pipeline.tables import GROUP_STATUS
 from tests.helpers.browser import Browse, with_script
-from tests.helpers.reports import MINUTE, NOON, frame, group, report
+from tests.helpers.reports import MINUTE, NOON, group, report, table_of
 
 
 def row(minute: int, group_id: str, lag: int | None, **more: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def row(minute: int, group_id: str, lag: int | None, **more: Any) -> dict[str, A
     return {**at, **none, "consumer_lag": lag, **more}
 
 
-def test_lags_and_bytes_are_sums_and_the_age_is_that_of_the_oldest(spark: SparkSession) -> None:
+def test_lags_and_bytes_are_sums_and_the_age_is_that_of_the_oldest() -> None:
     rows = (
         row(0, "a", 100, consumer_lag_bytes=1_000, consumer_age_ms=60_000),
         row(0, "b", 23, consumer_lag_bytes=500, consumer_age_ms=90_000, bytes_unknown=1),
@@ -30,8 +30,7 @@ def test_lags_and_bytes_are_sums_and_the_age_is_that_of_the_oldest(spark: SparkS
         row(1, "b", 2**62, age_unknown=1),
         row(1, "a", 5, cluster="west"),
     )
-    found = [ClusterPoint(**r.asDict()) for r in all_groups(frame(spark, GROUP_STATUS, *rows)).collect()]
-    assert sorted(found, key=lambda p: (p.cluster, p.snapshot_id)) == [
+    assert [*made(ClusterPoint, all_groups(table_of(GROUP_STATUS, *rows)))] == [
         ClusterPoint("east", NOON, 3, 1, 123, 1_500, 2, 90_000, 1),
         ClusterPoint("east", NOON + MINUTE, 2, 0, None, None, 0, None, 1),  # a sum that is too large is not known
         ClusterPoint("west", NOON + MINUTE, 1, 0, 5, None, 0, None, 0),

@@ -3,17 +3,16 @@
 import json
 from typing import Any
 
-from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from pipeline.analytics.status.group_status import group_status
+from pipeline.analytics.status.group_status import group_rows
 from pipeline.report import data
-from pipeline.report.frames import Frames
-from pipeline.report.model import Group, Point, names_of
-from pipeline.tables import LAG, SNAPSHOTS
+from pipeline.report.model import Group, Point, Totals
+from pipeline.report.values import made
+from pipeline.tables import LAG
 from tests.conftest import ROOT
-from tests.helpers.reports import NOON, at, frame, known, lag_row
+from tests.helpers.reports import NOON, at, frame, known, lag_row, table_of
 
 
 def query_of(notebook: str, text: str) -> str:
@@ -24,9 +23,14 @@ def query_of(notebook: str, text: str) -> str:
     return found
 
 
-def groups_of(lag: DataFrame) -> DataFrame:
+def groups_of(*rows: dict[str, Any]) -> tuple[Group, ...]:
     """The groups that rows of `lag` are of, none of which was judged."""
-    return data.as_groups(group_status(lag))
+    return made(Group, data.worst_first(summed(*rows), 9))
+
+
+def summed(*rows: dict[str, Any]) -> pa.Table:
+    """The rows of `group_status` for rows of `lag`."""
+    return group_rows({"lag": table_of(LAG, *rows)})
 
 
 def mixed() -> list[dict[str, Any]]:
@@ -97,9 +101,9 @@ def both_known() -> list[dict[str, Any]]:
     ]
 
 
-def test_a_group_sums_what_is_known_and_counts_what_is_not(spark: SparkSession) -> None:
-    (found,) = groups_of(frame(spark, LAG, *mixed())).collect()
-    assert Group(**found.asDict()) == Group(
+def test_a_group_sums_what_is_known_and_counts_what_is_not() -> None:
+    (found,) = groups_of(*mixed())
+    assert found == Group(
         cluster="east",
         snapshot_id=NOON,
         group_id="mixed",
@@ -137,7 +141,7 @@ ABSURD = 2**63 - 1
 """The greatest offset that a client may commit."""
 
 
-def test_a_commit_beyond_the_end_of_one_partition_hides_no_backlog(spark: SparkSession) -> None:
+def test_a_commit_beyond_the_end_of_one_partition_hides_no_backlog() -> None:
     beyond = {"consumer_lag": 1_000 - ABSURD, "consumer_lag_stable": 900 - ABSURD, "consumer_lag_bytes": -5_000}
     beyond |= {"committed_offset": ABSURD, "high_watermark": 1_000, "offset_status": "beyond_end"}
     unread = {
@@ -146,18 +150,17 @@ def test_a_commit_beyond_the_end_of_one_partition_hides_no_backlog(spark: SparkS
         "committed_offset": 0,
         "high_watermark": 5_000,
     }
-    rows = frame(spark, LAG, lag_row(0, "g", 0, **beyond), lag_row(0, "g", 1, consumer_lag=5_000, **unread))
-    (found,) = group_status(rows).collect()
+    rows = lag_row(0, "g", 0, **beyond), lag_row(0, "g", 1, consumer_lag=5_000, **unread)
+    (found,) = groups_of(*rows)
     assert (found.consumer_lag, found.consumer_lag_stable, found.consumer_lag_bytes) == (5_000, 4_900, 50_000)
-    assert found.offset_statuses == {"ok": 1, "beyond_end": 1}
+    assert found.statuses == {"ok": 1, "beyond_end": 1}
     # Nobody has read beyond the end, so a rate of commits does not count it.
-    assert (found.commits, found.log_ends) == (1_000, 6_000)
+    (point,) = made(Point, data.points(summed(*rows)))
+    assert (point.commits, point.log_ends) == (1_000, 6_000)
 
 
-def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost(spark: SparkSession) -> None:
-    lag = frame(
-        spark,
-        LAG,
+def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost() -> None:
+    rows = (
         lag_row(0, "unknown", 0, offset_status=None, error="NOT_COORDINATOR"),
         lag_row(0, "uncommitted", 0, offset_status="no_commit"),
         known(0, "lost", 90, headroom=-15, committed_offset=5, log_start_offset=20, offset_status="deleted_unread"),
@@ -177,7 +180,7 @@ def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost(spark: SparkSes
         # The topic was recreated, so the old headroom does not mean a loss in the new topic.
         known(0, "recreated", 0, headroom=-7, offset_status="recreated"),
     )
-    found = {row["group_id"]: Group(**row.asDict()) for row in groups_of(lag).collect()}
+    found = {group.group_id: group for group in groups_of(*rows)}
     assert {
         g.group_id: (g.consumer_lag, g.partitions_unknown, g.why_no_lag, g.unread_offsets, g.statuses)
         for g in found.values()
@@ -196,43 +199,30 @@ def test_a_group_says_why_it_has_no_lag_and_how_much_it_has_lost(spark: SparkSes
     )
 
 
-def test_groups_that_lost_data_come_first_and_unknown_lag_last(spark: SparkSession) -> None:
-    lag = frame(
-        spark,
-        LAG,
+def test_groups_that_lost_data_come_first_and_unknown_lag_last() -> None:
+    groups = summed(
         lag_row(0, "unknown", 0, offset_status="no_watermark"),
         known(0, "small", 1),
         known(0, "big", 1_000),
         known(0, "lost", 0, offset_status="deleted_unread", headroom=-1),
     )
-    groups = groups_of(lag)
 
-    def names(groups: DataFrame) -> list[str]:
-        return [r["group_id"] for r in data.worst_first(groups, 3).collect()]
+    def names(groups: pa.Table, *found: str) -> list[str]:
+        listed: list[str] = data.worst_first(groups, 3, found)["group_id"].to_pylist()
+        return listed
 
     assert names(groups) == ["lost", "big", "small"]
-    has_stopped = F.when(F.col("group_id") == "small", "stopped")
-    assert names(groups.withColumn("status", has_stopped)) == ["lost", "small", "big"]
-    assert_df_equality(
-        data.totals(groups),
-        spark.createDataFrame(
-            [("east", 4, 1, 1, 0, 0, None)],
-            "cluster string, groups bigint, groups_unknown bigint, groups_with_loss bigint, "
-            "groups_deleted_uncommitted bigint, "
-            "groups_not_committed bigint, not_committed_offsets bigint",
-        ),
-        ignore_nullable=True,
-        ignore_metadata=True,
-    )
+    assert names(groups, "unknown", "lost", "absent") == ["lost", "unknown", "big"]
+    stopped = [row | {"status": "stopped" if row["group_id"] == "small" else None} for row in groups.to_pylist()]
+    assert names(pa.Table.from_pylist(stopped, groups.schema)) == ["lost", "small", "big"]
+    assert made(Totals, data.totals(groups)) == (Totals("east", 4, 1, 1, 0, 0, None),)
 
 
-def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consumed(spark: SparkSession) -> None:
+def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consumed() -> None:
     def not_committed(group: str, partition: int, **more: Any) -> dict[str, Any]:
         return lag_row(0, group, partition, offset_status="no_commit", high_watermark=100, **more)
 
-    lag = frame(
-        spark,
-        LAG,
+    rows = (
         known(0, "both", 7),
         not_committed("both", 1, log_start_offset=40),
         not_committed("both", 2, log_start_offset=40, consumed_offset=90),
@@ -241,16 +231,18 @@ def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consum
         not_committed("elsewhere", 0, log_start_offset=40, cluster="west"),
         known(0, "committed", 1, log_start_offset=0, high_watermark=100, cluster="west"),
     )
-    groups = groups_of(lag)
-    found = {r["group_id"]: (r["consumer_lag"], r["not_committed_offsets"]) for r in groups.collect()}
+    found = {group.group_id: (group.consumer_lag, group.not_committed_offsets) for group in groups_of(*rows)}
     assert found == {
         "both": (7, 70),
         "seen in part": (None, None),
         "elsewhere": (None, 60),
         "committed": (1, None),
     }
-    totals = data.totals(groups).select("cluster", "groups_not_committed", "not_committed_offsets").collect()
-    assert [tuple(row) for row in totals] == [("east", 2, None), ("west", 1, 60)]
+    totals = made(Totals, data.totals(summed(*rows)))
+    assert [(t.cluster, t.groups_not_committed, t.not_committed_offsets) for t in totals] == [
+        ("east", 2, None),
+        ("west", 1, 60),
+    ]
 
 
 def test_the_notebook_counts_what_was_lost_in_each_partition(spark: SparkSession) -> None:
@@ -275,41 +267,17 @@ def test_the_notebook_counts_what_was_lost_in_each_partition(spark: SparkSession
     assert lost_by == [("gone", 0, 3), ("lasts", 0, 10), ("over", 0, 20), ("over", 1, 5)]
 
 
-def test_points_keep_an_unknown_lag_unknown(spark: SparkSession) -> None:
-    lag = frame(
-        spark,
-        LAG,
+def test_points_keep_an_unknown_lag_unknown() -> None:
+    rows = (
         *both_known(),
         known(1, "g", 5, high_watermark=20),
         lag_row(1, "g", 1, offset_status=None),
         lag_row(2, "g", 0, offset_status="no_watermark"),
-        known(0, "other", 9),
     )
-    expected = spark.createDataFrame(
-        [
-            ("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, NOON + 85_000, NOON + 70_000),
-            ("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
-            ("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
-        ],
-        "cluster string, snapshot_id bigint, group_id string, consumer_lag bigint, partitions_unknown bigint, "
-        "consumer_lag_bytes bigint, bytes_unknown bigint, consumer_lag_ms bigint, ms_unknown bigint, "
-        "partitions bigint, deleted bigint, log_ends bigint, commits bigint, consumer_age_ms bigint, "
-        "age_unknown bigint, captured_ms bigint, committed_captured_ms bigint",
+    read = {"captured_ms": NOON + 85_000, "committed_captured_ms": NOON + 70_000}
+    first = Point("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, **read)
+    assert made(Point, data.points(summed(*rows).select(data.POINT_READ))) == (
+        first,
+        Point("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
+        Point("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),
     )
-    assert {*expected.columns} == {*names_of(Point)}
-    assert_df_equality(
-        data.as_points(group_status(lag), {"g"}).select(*expected.columns),
-        expected,
-        ignore_row_order=True,
-        ignore_nullable=True,
-        ignore_metadata=True,
-    )
-
-
-def test_rows_are_picked_by_cluster_and_snapshot(spark: SparkSession) -> None:
-    east, west = known(0, "g", 1), known(1, "g", 2, cluster="west")
-    lag = frame(spark, LAG, east, known(1, "g", 3), known(0, "g", 4, cluster="west"), west)
-    frames = Frames(frame(spark, SNAPSHOTS), lag)
-    picked = frames.at("lag", {"east": [NOON], "west": [NOON + 60_000], "none": []})
-    assert_df_equality(picked, frame(spark, LAG, east, west), ignore_row_order=True)
-    assert frames.at("lag", {}).count() == 0

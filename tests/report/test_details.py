@@ -1,6 +1,7 @@
 """What the report shows besides the lag of groups: partitions, findings, gauges, brokers; a selection; one incident."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,29 +9,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.incident import moments, write_incident
-from pipeline.analytics.histograms.lag_histograms import histograms
+from pipeline.analytics.histograms.lag_histograms import histograms_of_snapshots
+from pipeline.common.epoch import to_epoch_ms
+from pipeline.common.rows import Rows
 from pipeline.report import details
 from pipeline.report.collect import collect
-from pipeline.report.details_model import Partition
-from pipeline.report.frames import Frames
+from pipeline.report.details_model import Change, Partition
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.selection import Selection
+from pipeline.report.values import findings, made
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,
-    COMPUTED,
-    FINDING_HISTORY,
     FINDINGS,
     GROUP_CHANGES,
     LAG,
-    SNAPSHOTS,
 )
-from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, snapshot
+from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, lake_of, snapshot, table_of
 
 
-def _in_utc(findings: DataFrame) -> list[Any]:
-    """The findings, with times as minutes."""
-    minutes = {c: (F.unix_millis(c) - NOON) / MINUTE for c in ("last_seen", "resolved_at", "worst_at")}
-    return findings.withColumns(minutes).collect()
+def minute(instant: datetime | None) -> float | None:
+    return None if instant is None else (to_epoch_ms(instant) - NOON) / MINUTE
 
 
 def lasting(number: int, last: int, group: str | None = "g", **ended: int) -> dict[str, Any]:
@@ -72,9 +71,8 @@ def incident(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 class TestDetails:
-    def test_the_worst_partitions_of_each_group(self, spark: SparkSession) -> None:
-        lag = frame(
-            spark,
+    def test_the_worst_partitions_of_each_group(self) -> None:
+        lag = table_of(
             LAG,
             lag_row(0, "g", 0, consumer_lag=5, high_watermark=9),
             lag_row(0, "g", 1, consumer_lag=7),
@@ -82,14 +80,13 @@ class TestDetails:
             lag_row(0, "g", 3, offset_status="no_commit"),
             lag_row(0, "g", 5, offset_status="no_watermark"),
             lag_row(0, "h", 0, consumer_lag=0),
-            lag_row(0, "other", 0, consumer_lag=99),
             lag_row(0, "g", 4, topic=None, offset_status=None, error="NOT_COORDINATOR"),
         )
-        found = [Partition(**r.asDict()) for r in details.partitions(lag, {"g", "h"}, 3).collect()]
+        found = made(Partition, details.partitions(lag, 3))
         # Without a commit there is no lag, and nothing unusual.
         assert [(p.group_id, p.partition) for p in found] == [("g", 5), ("g", 1), ("g", 2), ("h", 0)]
 
-    def test_open_findings_come_first_then_the_gravest_then_the_newest(self, spark: SparkSession) -> None:
+    def test_open_findings_come_first_then_the_gravest_then_the_newest(self) -> None:
         def found(number: int, severity: str, minute: int, resolved: int | None = None) -> dict[str, Any]:
             first, resolved_at = (None if m is None else at(m) for m in (minute, resolved))
             times = {"first_seen": first, "last_seen": first, "resolved_at": resolved_at}
@@ -109,11 +106,13 @@ class TestDetails:
             found(4, "critical", 5, resolved=6),
             found(5, "info", 9),
         ]
-        listed = details.findings(frame(spark, FINDINGS, *rows), 4).collect()
-        assert [r["summary"] for r in listed] == ["2", "3", "1", "5"]
-        assert listed[0]["first_seen_ms"] == NOON
+        listed = findings(details.findings(table_of(FINDINGS, *rows), 4))
+        assert [f.summary for f in listed] == ["2", "3", "1", "5"]
+        assert (listed[0].first_seen_ms, listed[0].evidence) == (NOON, {"a": 1})
+        (chosen,) = findings(details.findings(table_of(FINDINGS, *rows), 1, "4"))
+        assert chosen.summary == "4"
 
-    def test_the_most_misleading_gauges_are_shown_for_any_group(self, spark: SparkSession) -> None:
+    def test_the_most_misleading_gauges_are_shown_for_any_group(self) -> None:
         def gauge(minute: int, client: str, verdict: str | None, hidden: int | None) -> dict[str, Any]:
             return {
                 **lag_row(minute, "g", 0),
@@ -130,22 +129,19 @@ class TestDetails:
             gauge(0, "unknown", None, None),
             gauge(0, "off", "truthful", 901),
         ]
-        found = details.gauges(frame(spark, CLIENT_DIVERGENCE, *rows), 2).collect()
-        assert [(r["snapshot_id"] - NOON, r["client_id"]) for r in found] in (
-            [(0, "blind"), (0, "off"), (MINUTE, "blind")],
-            [(0, "off"), (0, "blind"), (MINUTE, "blind")],
-        )
+        found = details.gauges(table_of(CLIENT_DIVERGENCE, *rows), 2).to_pylist()
+        assert [(r["snapshot_id"] - NOON, r["client_id"]) for r in found] == [
+            (0, "blind"),
+            (0, "off"),
+            (MINUTE, "blind"),
+        ]
 
-    def test_a_distribution_has_the_readers_up_to_each_bucket(self, spark: SparkSession) -> None:
+    def test_a_distribution_has_the_readers_up_to_each_bucket(self, tmp_path: Path) -> None:
         values = [0, 0, 1, 100, 100, 1_000, None]
-        lag = frame(
-            spark,
-            LAG,
-            *(lag_row(0, f"g{n}", 0, leader=1, kip532_bytes=v, kip532_ms=None) for n, v in enumerate(values)),
-        )
-        computed = frame(spark, COMPUTED, snapshot(0, job="lag"))
-        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag, computed, histograms=histograms(lag))
-        found = {d.measure: d for d in collect(frames, NOW, "title").distributions}
+        lag = [lag_row(0, f"g{n}", 0, leader=1, kip532_bytes=v, kip532_ms=None) for n, v in enumerate(values)]
+        counted = histograms_of_snapshots(Rows(table_of(LAG, *lag))).collected()
+        lake = lake_of(tmp_path, snapshots=[snapshot(0)], lag=lag, lag_histograms=counted)
+        found = {d.measure: d for d in collect(Excerpt(lake), NOW, "title").distributions}
         of_bytes = found["kip532_bytes"]
         assert (of_bytes.broker, of_bytes.count, of_bytes.unknown) == (1, 6, 1)
         assert [below for _, below in of_bytes.steps] == [2, 3, 5, 6]
@@ -156,42 +152,34 @@ class TestDetails:
 
 
 class TestSelection:
-    def test_a_selection_limits_groups_topics_clusters_and_time(self, spark: SparkSession) -> None:
-        snapshots = frame(spark, SNAPSHOTS, *(snapshot(m, cluster=c) for m in range(3) for c in ("east", "west")))
-        lag = frame(
-            spark,
-            LAG,
+    def test_a_selection_limits_groups_topics_clusters_and_time(self, tmp_path: Path) -> None:
+        lag = [
             *(known(m, g, m, topic=t) for m in range(3) for g, t in (("pay", "a"), ("pay", "b"), ("other", "a"))),
             known(1, "pay", 9, topic="a", cluster="west"),
-        )
-        found = frame(
-            spark,
-            FINDINGS,
-            *(
-                {
-                    "cluster": "east",
-                    "finding_id": str(n),
-                    "group_id": "pay",
-                    "topic": topic,
-                    "first_seen": a,
-                    "last_seen": b,
-                }
-                for n, (topic, a, b) in enumerate([(None, at(0), at(0)), ("a", at(0), at(2)), ("b", at(1), at(1))])
-            ),
-        )
-        of = Selection(["east"], NOON + MINUTE, NOON + MINUTE, "^pay", "a")
-        chosen = Frames(snapshots, lag, findings=found).selected(of)
-        assert [tuple(r) for r in chosen.snapshots.select("cluster", "snapshot_id").collect()] == [
-            ("east", NOON + MINUTE)
         ]
-        assert [(r["group_id"], r["topic"], r["consumer_lag"]) for r in chosen.lag.collect()] == [("pay", "a", 1)]
-        assert chosen.findings
-        assert [r["finding_id"] for r in chosen.findings.collect()] == ["1"]
+        found = [
+            {
+                "cluster": "east",
+                "finding_id": str(n),
+                "group_id": "pay",
+                "topic": topic,
+                "first_seen": a,
+                "last_seen": b,
+            }
+            for n, (topic, a, b) in enumerate([(None, at(0), at(0)), ("a", at(0), at(2)), ("b", at(1), at(1))])
+        ]
+        snapshots = [snapshot(m, cluster=c) for m in range(3) for c in ("east", "west")]
+        of = Selection(["east"], NOON + MINUTE, NOON + MINUTE, "^pay", "a")
+        chosen = Excerpt(lake_of(tmp_path, snapshots=snapshots, lag=lag, findings=found), of)
+        assert [(r["cluster"], r["snapshot_id"]) for r in chosen.ledger().to_pylist()] == [("east", NOON + MINUTE)]
+        read = chosen.at(LAG, {"east": [NOON + MINUTE]}).collected()
+        assert [(r["group_id"], r["topic"], r["consumer_lag"]) for r in read] == [("pay", "a", 1)]
+        assert chosen.findings()["finding_id"].to_pylist() == ["1"]
         assert str(chosen.selection) == (
             "groups with ^pay, topics with a, from 2026-03-01 12:01:00 UTC, to 2026-03-01 12:01:00 UTC"
         )
 
-    def test_findings_are_shown_as_they_were_at_the_selected_time(self, spark: SparkSession) -> None:
+    def test_findings_are_shown_as_they_were_at_the_selected_time(self, tmp_path: Path) -> None:
         rows = [
             lasting(0, 9),
             lasting(1, 9, resolved_at=10, resolution_confirmed_at=12),
@@ -201,18 +189,12 @@ class TestSelection:
             lasting(5, 9) | {"first_seen": at(6)},
         ]
         seen = [then(0, 0, 1), then(0, 2, 7, "a"), then(0, 4, 3), then(0, 9, 9, "b"), then(1, 1, 1), then(1, 9, 1)]
-        frames = Frames(
-            frame(spark, SNAPSHOTS),
-            frame(spark, LAG),
-            findings=frame(spark, FINDINGS, *rows),
-            finding_history=frame(spark, FINDING_HISTORY, *seen),
-        )
+        lake = lake_of(tmp_path, findings=rows, finding_history=seen)
 
         def shown(selection: Selection) -> dict[str, tuple[Any, ...]]:
-            found = frames.selected(selection).findings
-            assert found
-            names = ("last_seen", "resolved_at", "worst_at", "summary", "topic")
-            return {r["finding_id"]: tuple(r[name] for name in names) for r in _in_utc(found)}
+            times = ("last_seen", "resolved_at", "worst_at")
+            found = Excerpt(lake, selection).findings().to_pylist()
+            return {r["finding_id"]: (*(minute(r[name]) for name in times), r["summary"], r["topic"]) for r in found}
 
         until = shown(Selection(to_ms=NOON + 5 * MINUTE))
         assert until == {
@@ -230,7 +212,7 @@ class TestSelection:
         assert set(shown(Selection(group="g"))) == {"0", "1", "2", "3", "4", "5"}
 
     def test_findings_of_topics_and_clusters_are_shown_if_they_may_concern_a_selected_group(
-        self, spark: SparkSession
+        self, tmp_path: Path
     ) -> None:
         named = [(["pay", "web"], 2), (["web", "x"], 2), (["web", "x"], 30), (None, None)]
         rows = [
@@ -238,10 +220,8 @@ class TestSelection:
             for number, (groups, affected) in enumerate(named)
         ]
         rows += [lasting(4, 9, None) | {"client_id": "app"}, lasting(5, 9, "web"), lasting(6, 9, "pay")]
-        frames = Frames(frame(spark, SNAPSHOTS), frame(spark, LAG), findings=frame(spark, FINDINGS, *rows))
-        found = frames.selected(Selection(group="^pay$")).findings
-        assert found
-        assert sorted(row["finding_id"] for row in found.collect()) == ["0", "2", "3", "6"]
+        found = Excerpt(lake_of(tmp_path, findings=rows), Selection(group="^pay$")).findings()
+        assert sorted(found["finding_id"].to_pylist()) == ["0", "2", "3", "6"]
 
 
 class TestIncident:
@@ -276,25 +256,37 @@ class TestIncident:
         assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, CLIENT_POSITIONS), output) is None
         assert not output.exists()
 
-    def test_changes_are_summed_up_by_snapshot(self, spark: SparkSession) -> None:
+    def test_changes_are_summed_up_by_snapshot(self) -> None:
         def change(minute: int, what: str, group_id: str = "g", **more: Any) -> dict[str, Any]:
             return {**lag_row(minute, group_id, 0), "topic": None, "change": what, **more}
 
-        rows = frame(
-            spark,
+        rows = table_of(
             GROUP_CHANGES,
             change(0, "joined", client_id="oldest"),
             *(change(1, "joined", client_id=f"c{n}", after=f"m{n}") for n in (3, 1, 4, 2)),
             change(1, "moved", partitions=[0, 1]),
             change(1, "moved", partitions=[5]),
             change(2, "state", before="Stable", after="Empty"),
-            change(2, "state", "other", before="a", after="b"),
             change(0, "vanished", "h", cluster="west"),
         )
-        found = details.changes(rows, {"g", "h"}, 2).collect()
-        assert [tuple(row) for row in found] == [
-            ("east", NOON + MINUTE, "g", "joined", 4, 0, None, "m4", ["c1", "c2", "c3", "c4"]),
-            ("east", NOON + MINUTE, "g", "moved", 2, 3, None, None, []),
-            ("east", NOON + 2 * MINUTE, "g", "state", 1, 0, "Stable", "Empty", []),
-            ("west", NOON, "h", "vanished", 1, 0, None, None, []),
-        ]
+        assert made(Change, details.changes(rows, 2)) == (
+            Change(
+                "east",
+                NOON + MINUTE,
+                "g",
+                "joined",
+                4,
+                0,
+                None,
+                "m4",
+                (
+                    "c1",
+                    "c2",
+                    "c3",
+                    "c4",
+                ),
+            ),
+            Change("east", NOON + MINUTE, "g", "moved", 2, 3, None, None, ()),
+            Change("east", NOON + 2 * MINUTE, "g", "state", 1, 0, "Stable", "Empty", ()),
+            Change("west", NOON, "h", "vanished", 1, 0, None, None, ()),
+        )

@@ -6,21 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.export import as_json
-from pipeline.report.frames import Frames
 from pipeline.report.names import columns, cut, visible
 from pipeline.report.terminal import format_groups, format_partitions
 from pipeline.report.units import size
 from pipeline.report.write import write_report
-from pipeline.tables import LAG, SNAPSHOTS
 from tests.helpers.reports import (
     HOSTILE,
     NOW,
-    frame,
     group,
     known,
+    lake_of,
     partition,
     report,
     snapshot,
@@ -28,10 +26,10 @@ from tests.helpers.reports import (
 
 
 class TestExport:
-    def test_json_contains_everything_on_the_page(self, spark: SparkSession, tmp_path: Path) -> None:
-        lag = frame(spark, LAG, known(0, HOSTILE[0], 7, consumer_lag_bytes=70))
-        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
-        reported = json.loads(write_report(frames, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
+    def test_json_contains_everything_on_the_page(self, tmp_path: Path) -> None:
+        lag = [known(0, HOSTILE[0], 7, consumer_lag_bytes=70)]
+        excerpt = Excerpt(lake_of(tmp_path / "lake", snapshots=[snapshot(0)], lag=lag))
+        reported = json.loads(write_report(excerpt, tmp_path / "new" / "r.json", NOW, kind="json").read_text("utf-8"))
         assert reported["generated_at"] == "2026-03-01T13:00:00+00:00"
         (of_group,) = reported["groups"]
         assert (of_group["group_id"], of_group["consumer_lag"], of_group["consumer_lag_ms"]) == (HOSTILE[0], 7, None)
@@ -39,11 +37,11 @@ class TestExport:
         assert reported["attention"] == []
         assert reported["cards"] == []
 
-    def test_csv_has_every_partition_and_no_formula(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_csv_has_every_partition_and_no_formula(self, tmp_path: Path) -> None:
         names = ["=1+1", "@x", *HOSTILE]
-        lag = frame(spark, LAG, *(known(0, name, n, topic=name, headroom=-5) for n, name in enumerate(names)))
-        frames = Frames(frame(spark, SNAPSHOTS, snapshot(0)), lag)
-        with write_report(frames, tmp_path / "r.csv", NOW, kind="csv").open(encoding="utf-8", newline="") as file:
+        lag = [known(0, name, n, topic=name, headroom=-5) for n, name in enumerate(names)]
+        excerpt = Excerpt(lake_of(tmp_path / "lake", snapshots=[snapshot(0)], lag=lag))
+        with write_report(excerpt, tmp_path / "r.csv", NOW, kind="csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert [r["group_id"] for r in reversed(rows)] == ["'=1+1", "'@x", *map(visible, HOSTILE)]
         assert {r["topic"].isprintable() for r in rows} == {True}

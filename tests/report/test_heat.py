@@ -2,22 +2,23 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.report import heat, heat_rows
 from pipeline.report.collect import collect
-from pipeline.report.frames import Frames
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.heat import CELLS, PARTITIONS, ROWS_READ, heat_of, plan
-from pipeline.report.heat_model import Missed
+from pipeline.report.heat_model import Missed, OtherPartitions
 from pipeline.report.model import Instant, Point
 from pipeline.report.payload import payload
 from pipeline.report.selection import Selection
-from pipeline.tables import LAG, SLO, SNAPSHOTS
+from pipeline.report.values import made
+from pipeline.tables import LAG, SLO
 from tests.helpers.maps import ids, mapped, objective, others, series
-from tests.helpers.reports import MINUTE, NOON, NOW, frame, group, lag_row, report, snapshot
+from tests.helpers.reports import MINUTE, NOON, NOW, group, known, lag_row, lake_of, report, snapshot, table_of
 
 ALL = Selection()
 
@@ -82,44 +83,41 @@ def read(minute: int, number: int, lag: int | None, **more: Any) -> dict[str, An
 class TestRows:
     """Four partitions at two snapshots. By lag, 2 is the worst; 3 has few records, but the oldest."""
 
-    def rows(self, spark: SparkSession) -> Any:
-        return frame(
-            spark,
+    def rows(self) -> Any:
+        return table_of(
             LAG,
             *(read(1, 2, 700, consumer_lag_bytes=7_000), read(0, 2, 90, member_id="m2", client_id="b", host="/::1")),
             *(read(0, 3, 1, consumer_age_ms=9_000), read(1, 3, 1, consumer_age_ms=9_000)),
             *(read(0, 0, 80, consumer_age_ms=10), read(1, 0, None, offset_status="unknown")),
             *(read(0, 1, 60, consumer_age_ms=30, consumer_lag_ms=5), read(1, 1, 50, consumer_age_ms=20)),
             lag_row(0, "g", 0, topic=None),
-            lag_row(0, "not asked for", 0, consumer_lag=999),
-            lag_row(0, "g", 9, consumer_lag=999, cluster="west"),
         )
 
-    def test_the_worst_by_lag_and_by_age_have_rows(self, spark: SparkSession) -> None:
-        found = heat_rows.partitions(self.rows(spark), {"east": ["g"]}, 2).collect()
-        assert [(r.partition, r.total) for r in found] == [(2, 4), (3, 4)]
-        two = found[0].asDict()
+    def test_the_worst_by_lag_and_by_age_have_rows(self) -> None:
+        found = heat_rows.partitions(self.rows(), 2).to_pylist()
+        assert [(r["partition"], r["total"]) for r in found] == [(2, 4), (3, 4)]
+        two = found[0]
         assert two["snapshot_ids"] == list(ids(0, 1))
         assert (two["records"], two["bytes"], two["age"]) == ([90, 700], [None, 7_000], [None, None])
         assert (two["member"], two["client"]) == (["m2", "m1"], ["b at ::1", "app at 10.0.0.1"])
         assert two["status"] == ["ok", "ok"]
 
-    def test_partitions_without_lag_are_the_last(self, spark: SparkSession) -> None:
+    def test_partitions_without_lag_are_the_last(self) -> None:
         """Of 2, 1 and 4, the age is not known; 0 and 3 have none, and 5 is not known at all."""
         lags = {0: (0, 0), 1: (5, None), 2: (9, None), 3: (0, 0), 4: (1, None), 5: (None, None)}
         rows = (read(0, n, lag, consumer_age_ms=age) for n, (lag, age) in lags.items())
-        found = heat_rows.partitions(frame(spark, LAG, *rows), {"east": ["g"]}, 6).collect()
-        assert [r.partition for r in found] == [2, 1, 4, 0, 3, 5]
+        found = heat_rows.partitions(table_of(LAG, *rows), 6)
+        assert found["partition"].to_pylist() == [2, 1, 4, 0, 3, 5]
 
-    def test_a_commit_beyond_the_end_hides_no_backlog_of_the_others(self, spark: SparkSession) -> None:
+    def test_a_commit_beyond_the_end_hides_no_backlog_of_the_others(self) -> None:
         lags = {0: 900, 1: 5, 2: 7 - 2**63, 3: None}
         rows = (read(0, n, lag, consumer_lag_bytes=lag) for n, lag in lags.items())
-        (row,) = heat_rows.others(frame(spark, LAG, *rows), {"east": ["g"]}, 1).collect()
-        assert (row.records, row.bytes, row.records_unknown) == ([5], [5], [1])
+        (row,) = made(OtherPartitions, heat_rows.others(table_of(LAG, *rows), 1))
+        assert (row.records, row.bytes, row.records_unknown) == ((5,), (5,), (1,))
 
-    def test_the_others_are_summed_up_with_what_is_unknown(self, spark: SparkSession) -> None:
-        (row,) = heat_rows.others(self.rows(spark), {"east": ["g"]}, 2).collect()
-        assert row.asDict() == {
+    def test_the_others_are_summed_up_with_what_is_unknown(self) -> None:
+        (row,) = heat_rows.others(self.rows(), 2).to_pylist()
+        assert row == {
             "cluster": "east",
             "group_id": "g",
             "snapshot_ids": list(ids(0, 1)),
@@ -134,20 +132,23 @@ class TestRows:
             "age_unknown": [0, 1],
         }
 
-    def test_objectives_are_missed_or_unknown_or_met(self, spark: SparkSession) -> None:
+    def test_objectives_are_missed_or_unknown_or_met(self) -> None:
         met = {0: True, 1: False, 2: None, 3: False}
         rows = [{**lag_row(m, "g", 0), "slo": "fresh", "is_met": is_met} for m, is_met in met.items()]
         rows.append({**lag_row(0, "healthy", 0), "slo": "fresh", "is_met": True})
-        (found,) = heat_rows.missed(frame(spark, SLO, *rows), ["g", "healthy"]).collect()
-        assert (found.group_id, found.slo) == ("g", "fresh")
-        assert (found.missed_ids, found.unknown_ids) == (list(ids(1, 3)), list(ids(2)))
+        found = made(Missed, heat_rows.missed(table_of(SLO, *rows)))
+        assert found == (Missed("east", "g", "fresh", ids(1, 3), ids(2)),)
 
-    def test_a_report_has_them(self, spark: SparkSession) -> None:
+    def test_a_report_has_them(self, tmp_path: Path) -> None:
+        """The cluster `west` has too many rows for a map, but a group of the same name."""
         partitions = PARTITIONS + 5
-        lag = frame(spark, LAG, *(read(m, n, n) for m in range(3) for n in range(partitions)))
-        slo = frame(spark, SLO, {**lag_row(1, "g", 0), "slo": "fresh", "is_met": False})
-        snapshots = frame(spark, SNAPSHOTS, *(snapshot(m, groups=1, partitions=partitions) for m in range(3)))
-        found = collect(Frames(snapshots, lag, slo=slo), NOW, "title")
+        lag = [read(m, n, n) for m in range(3) for n in range(partitions)]
+        lag += [known(m, "g", 1, cluster="west") for m in range(3)]
+        slo = [{**lag_row(1, name, 0), "slo": "fresh", "is_met": False} for name in ("g", "elsewhere")]
+        snapshots = [snapshot(m, groups=1, partitions=partitions) for m in range(3)]
+        snapshots += [snapshot(m, cluster="west", rows={"watermarks": ROWS_READ}) for m in range(3)]
+        found = collect(Excerpt(lake_of(tmp_path, snapshots=snapshots, lag=lag, slo=slo)), NOW, "title")
+        assert {s.cluster for s in found.partition_series} == {"east"}
         assert [s.partition for s in found.partition_series] == list(range(partitions - 1, 4, -1))
         (rest,) = found.other_partitions
         assert (rest.partitions, rest.records) == ((5,) * 3, (0 + 1 + 2 + 3 + 4,) * 3)

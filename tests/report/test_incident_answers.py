@@ -6,16 +6,15 @@ it has not read. An open transaction holds back `ledger-reader`, and `search` ha
 
 import json
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.report.collect import collect
-from pipeline.report.frames import Frames
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.page import render
-from pipeline.tables import CLIENT_DIVERGENCE, FINDING_HISTORY, FINDINGS, FORECASTS, GROUP_STATUS, LAG, SNAPSHOTS
-from tests.helpers.reports import MINUTE, NOON, NOW, at, cards_of, frame, lag_row, snapshot
+from tests.helpers.reports import MINUTE, NOON, NOW, at, cards_of, lag_row, lake_of, snapshot
 
 NEWEST = 3
 AT = {"cluster": "east", "snapshot_id": NOON + NEWEST * MINUTE, "snapshot_date": date(2026, 3, 1)}
@@ -33,7 +32,7 @@ def group_row(group_id: str, status: str, lag: int, **more: Any) -> dict[str, An
     return {**named, **counts, **none, **lags, **judged, **more}
 
 
-def findings(spark: SparkSession) -> dict[str, Any]:
+def findings() -> dict[str, Any]:
     """Rows of FINDINGS, and of FINDING_HISTORY at the newest snapshot."""
     rows, history = [], []
 
@@ -64,10 +63,10 @@ def findings(spark: SparkSession) -> dict[str, Any]:
     found("no_progress", "critical", 0, stopped, {}, group_id="search", topic="my topic")
     lost = {"deleted_offsets": 1_966, "readable_offsets": 202, "partitions": 2, "partitions_of_group": 2}
     found("deleted_unread", "critical", 2, lost, {}, group_id="search", topic="my topic")
-    return {"findings": frame(spark, FINDINGS, *rows), "finding_history": frame(spark, FINDING_HISTORY, *history)}
+    return {"findings": rows, "finding_history": history}
 
 
-def forecasts_and_gauges(spark: SparkSession) -> dict[str, Any]:
+def forecasts_and_gauges() -> dict[str, Any]:
     forecast = {**AT, "ends_at": at(NEWEST)}
     rates = {"caught_up_in_ms": 42 * MINUTE, "caught_up_in_low_ms": 37 * MINUTE, "caught_up_in_high_ms": 57 * MINUTE}
     rates |= {"deleted_in_ms": 165 * MINUTE, "deleted_in_low_ms": 150 * MINUTE, "deleted_in_high_ms": 180 * MINUTE}
@@ -80,13 +79,10 @@ def forecasts_and_gauges(spark: SparkSession) -> dict[str, Any]:
         {**reported, "client_id": "payments-1", "max_lag": 10, "max_consumer_lag": 12_000, "verdict": "blind"},
         {**reported, "client_id": "payments-2", "max_lag": 345, "max_consumer_lag": 345},
     )
-    return {
-        "forecasts": frame(spark, FORECASTS, *forecasts),
-        "divergence": frame(spark, CLIENT_DIVERGENCE, *divergence),
-    }
+    return {"forecasts": forecasts, "client_divergence": divergence}
 
 
-def scripted(spark: SparkSession) -> Frames:
+def scripted(folder: Path) -> Excerpt:
     behind = {
         "consumer_lag_bytes": 6_170_000,
         "bytes_error": 40_000,
@@ -116,18 +112,20 @@ def scripted(spark: SparkSession) -> Frames:
         lag_row(NEWEST, "payments", 0, topic="orders", consumer_lag=345, client_id="payments-2", host="/10.0.0.8"),
         lag_row(NEWEST, "payments", 2, topic="orders", consumer_lag=0, client_id="payments-3", host="/10.0.0.9"),
     )
-    return Frames(
-        frame(spark, SNAPSHOTS, *(snapshot(minute) for minute in range(NEWEST + 1))),
-        frame(spark, LAG, *lag),
-        groups=frame(spark, GROUP_STATUS, *groups),
-        **forecasts_and_gauges(spark),
-        **findings(spark),
+    lake = lake_of(
+        folder,
+        snapshots=[snapshot(minute) for minute in range(NEWEST + 1)],
+        lag=lag,
+        group_status=groups,
+        **forecasts_and_gauges(),
+        **findings(),
     )
+    return Excerpt(lake)
 
 
 @pytest.fixture(scope="module")
-def cards(spark: SparkSession) -> dict[str, Answers]:
-    return cards_of(render(collect(scripted(spark), NOW, "title")))
+def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answers]:
+    return cards_of(render(collect(scripted(tmp_path_factory.mktemp("scripted")), NOW, "title")))
 
 
 def test_who_is_behind(cards: dict[str, Answers]) -> None:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.report import details
 from pipeline.report.details_model import Forecast, Objective
@@ -20,7 +19,7 @@ from pipeline.report.outlook import (
     why_no_bytes,
 )
 from pipeline.tables import FORECASTS, SLO
-from tests.helpers.reports import NOON, at, frame, group, lag_row, report
+from tests.helpers.reports import NOON, at, group, lag_row, report, table_of
 
 MINUTE = 60_000
 
@@ -148,22 +147,22 @@ def test_a_group_has_its_own_forecast_and_objectives() -> None:
     assert forecast_of(whole, group("none")) is None
 
 
-def test_forecasts_are_those_of_whole_groups(spark: SparkSession) -> None:
+def test_forecasts_are_those_of_whole_groups() -> None:
     def row(group_id: str, topic: str | None, in_ms: int) -> dict[str, Any]:
         return {**lag_row(0, group_id, 0), "topic": topic, "ends_at": at(1), "caught_up_in_ms": in_ms}
 
-    rows = frame(spark, FORECASTS, row("g", None, 5), row("g", "t", 6), row("f", None, 7))
-    (found,) = details.forecasts(rows, {"g"}).collect()
-    assert (found["group_id"], found["caught_up_in_ms"], found["ends_ms"]) == ("g", 5, NOON + MINUTE)
+    found = details.forecasts(table_of(FORECASTS, row("g", None, 5), row("g", "t", 6), row("f", None, 7))).to_pylist()
+    assert [(r["group_id"], r["caught_up_in_ms"]) for r in found] == [("f", 7), ("g", 5)]
+    assert {r["ends_ms"] for r in found} == {NOON + MINUTE}
 
 
-def test_the_objectives_with_the_least_budget_are_listed(spark: SparkSession) -> None:
+def test_the_objectives_with_the_least_budget_are_listed() -> None:
     def row(group_id: str, left: float | None) -> dict[str, Any]:
         return {**lag_row(0, group_id, 0), "slo": "fast", "budget_left": left, "target": 0.9, "window_ms": 1}
 
-    rows = frame(spark, SLO, row("a", 0.5), row("b", None), row("c", -1.0), row("d", 0.7))
-    assert [r["group_id"] for r in details.objectives(rows, 3).collect()] == ["c", "a", "d"]
-    assert [r["group_id"] for r in details.objectives(rows, 9).collect()] == ["c", "a", "d", "b"]
+    rows = table_of(SLO, row("a", 0.5), row("b", None), row("c", -1.0), row("d", 0.7))
+    assert [r["group_id"] for r in details.objectives(rows, 3).to_pylist()] == ["c", "a", "d"]
+    assert [r["group_id"] for r in details.objectives(rows, 9).to_pylist()] == ["c", "a", "d", "b"]
 
 
 def test_only_an_attainment_below_the_target_is_missed() -> None:

@@ -1,14 +1,13 @@
 """What a group is found by."""
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.report import details
 from pipeline.report.details_model import Names
 from pipeline.report.search import BYTES, MOST_OF_A_GROUP, searched
-from pipeline.report.values import names
+from pipeline.report.values import made
 from pipeline.tables import LAG
-from tests.helpers.reports import frame, group, lag_row, report
+from tests.helpers.reports import group, lag_row, report, table_of
 
 
 def of(*topics: str, is_cut: bool = False) -> Names:
@@ -40,18 +39,16 @@ def test_names_that_the_query_has_left_out_count_as_cut() -> None:
     assert searched(report(group(), names=(of("a", is_cut=True),)))["east", "g"].is_cut
 
 
-def test_the_names_are_those_of_the_partitions_of_each_group(spark: SparkSession) -> None:
+def test_the_names_are_those_of_the_partitions_of_each_group() -> None:
     rows = (
         lag_row(0, "g", 0, topic="b", client_id="app", host="/10.0.0.1"),
         lag_row(0, "g", 1, topic="b", client_id="app", host="/10.0.0.2"),
         lag_row(0, "g", 0, topic="a"),
         lag_row(0, "few", 0, topic="a"),
-        lag_row(0, "not listed", 0),
     )
-    lag = frame(spark, LAG, *rows)
+    lag = table_of(LAG, *rows)
     for limit, hosts in ((2, ("/10.0.0.1", "/10.0.0.2")), (1, ("/10.0.0.1",))):
-        found = {n.group_id: n for n in (names(r.asDict()) for r in details.names(lag, {"g", "few"}, limit).collect())}
-        assert found == {
-            "g": Names("east", "g", ("a", "b")[:limit], ("app",), hosts, is_cut=limit == 1),
-            "few": Names("east", "few", ("a",), (), (), is_cut=False),
-        }
+        assert made(Names, details.names(lag, limit)) == (
+            Names("east", "few", ("a",), (), (), is_cut=False),
+            Names("east", "g", ("a", "b")[:limit], ("app",), hosts, is_cut=limit == 1),
+        )

@@ -3,20 +3,18 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.report.frames import Frames
+from pipeline.report.excerpt import Excerpt
 from pipeline.report.model import Report
 from pipeline.report.page import render
 from pipeline.report.selection import Selection
 from pipeline.report.write import write_report
-from pipeline.tables import LAG, SNAPSHOTS
-from tests.helpers.reports import NOW, frame, snapshot, text_of
+from tests.helpers.reports import NOW, lake_of, snapshot, text_of
 
 
-def test_an_empty_lake_gets_a_page_that_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_lake_gets_a_page_that_says_what_to_do(tmp_path: Path) -> None:
     output = tmp_path / "new" / "folder" / "report.html"
-    assert write_report(Frames(frame(spark, SNAPSHOTS), frame(spark, LAG)), output, NOW) == output
+    assert write_report(Excerpt(lake_of(tmp_path / "lake")), output, NOW) == output
     text = text_of(output.read_text(encoding="utf-8"))
     assert "There are no snapshots yet" in text
     assert "./spark-submit.sh run --config" in text
@@ -28,24 +26,24 @@ def test_a_selection_without_snapshots_is_not_taken_for_an_empty_lake() -> None:
     assert "The selection has no snapshots, or the lake is empty. Select more, or take a first" in text
 
 
-def test_snapshots_without_lag_get_a_page_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    snapshots = frame(
-        spark,
-        SNAPSHOTS,
+def test_snapshots_without_lag_get_a_page_that_says_so(tmp_path: Path) -> None:
+    snapshots = (
         snapshot(0, "failed", errors=[("cluster", "east", "no route", 1)]),
         snapshot(1, "running"),
     )
-    page = write_report(Frames(snapshots, frame(spark, LAG)), tmp_path / "report.html", NOW).read_text("utf-8")
-    text = text_of(page)
+    excerpt = Excerpt(lake_of(tmp_path / "lake", snapshots=snapshots))
+    text = text_of(write_report(excerpt, tmp_path / "report.html", NOW).read_text("utf-8"))
     assert "There is no lag yet" in text
     assert "cluster east: no route" in text
     assert "not finished, so not used" in text
 
 
 def test_a_page_that_cannot_be_made_leaves_the_last_one_in_place(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = tmp_path / "report.html"
+    excerpt = Excerpt(lake_of(tmp_path / "lake"))
+    output = tmp_path / "pages" / "report.html"
+    output.parent.mkdir()
     output.write_text("the last one")
 
     def no_space(*_: object) -> None:
@@ -53,5 +51,5 @@ def test_a_page_that_cannot_be_made_leaves_the_last_one_in_place(
 
     monkeypatch.setattr(Path, "replace", no_space)
     with pytest.raises(OSError, match="no space left"):
-        write_report(Frames(frame(spark, SNAPSHOTS), frame(spark, LAG)), output, NOW)
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("report.html", "the last one")]
+        write_report(excerpt, output, NOW)
+    assert [(p.name, p.read_text()) for p in output.parent.iterdir()] == [("report.html", "the last one")]

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.analytics.findings.findings import SO_FAR, findings_seen
 from pipeline.analytics.keys import FINDING
-from pipeline.common.rows import Rows
-from pipeline.tables import FINDINGS
+from pipeline.common.data_source import arrow_schema
+from pipeline.common.epoch import utc
+from pipeline.common.rows import Rows, bucketed
+from pipeline.tables import FINDING_HISTORY, FINDINGS
 
 _CHANGING = ("last_seen", "topic", "worst_at", "partitions", "severity", "magnitude", "summary", "evidence", "advice")
+_ENDS = ("resolved_at", "resolution_confirmed_at")
 
 
-def findings_as_known(findings: DataFrame, history: DataFrame, at_ms: int) -> DataFrame:
+def lasting_at(findings: pa.Table, at_ms: int) -> pa.Table:
+    """The rows of the findings that were seen both before an instant and after it."""
+    at = pa.scalar(utc(at_ms), findings.schema.field("first_seen").type)
+    return findings.filter(pc.and_(pc.less_equal(findings["first_seen"], at), pc.greater(findings["last_seen"], at)))
+
+
+def findings_as_known(findings: pa.Table, history: Rows, at_ms: int) -> pa.Table:
     """The rows of `findings` as they were known at an instant, without anything that later snapshots added.
 
-    `history` are the rows of `finding_history` up to then. If a finding is older than that table, what was known about
-    it then was not kept: these columns are NULL, the summary says so, and last_seen is the instant itself, because the
-    finding lasted at that time.
+    `history` are the rows of `finding_history` up to then, of the findings in `lasting_at`. If a finding is
+    older than that table, what was known about it then was not kept: these columns are NULL, the summary says so, and
+    last_seen is the instant itself, because the finding lasted at that time.
     """
-    at = F.timestamp_millis(F.lit(at_ms))
-    so_far = Rows(history.where(F.col("snapshot_id") <= at_ms)).grouped(["finding_id"], findings_seen, SO_FAR)
-    seen = so_far.frame(findings.sparkSession, SO_FAR)
-    instants = {name: F.timestamp_millis(name) for name in ("last_seen", "worst_at")}
-    then = seen.withColumns(instants).select(*FINDING, F.struct(*_CHANGING).alias("then"))
-    is_current = F.col("last_seen") <= at
-    is_resolved = is_current & (F.coalesce("resolution_confirmed_at", "resolved_at") <= at)
-    about = F.coalesce("client_id", "group_id", "topic", "cluster")
-    unknown = F.format_string("%s of %s: nothing was kept from that time.", "kind", about)
-    instead = {"last_seen": at, "summary": unknown}
-    values = {
-        name: F.when(is_current, F.col(name)).otherwise(F.coalesce(F.col("then")[name], instead.get(name, F.lit(None))))
-        for name in _CHANGING
-    }
-    ends = {name: F.when(is_resolved, F.col(name)) for name in ("resolved_at", "resolution_confirmed_at")}
-    known = findings.where(F.col("first_seen") <= at).join(then, FINDING, how="left")
-    return known.withColumns(values | ends).select(*FINDINGS.columns)
+    seen = bucketed(
+        {"rows": history}, {"rows": FINDING_HISTORY.schema}, ["finding_id"], lambda b: findings_seen(b["rows"]), SO_FAR
+    )
+    then = {tuple(row[name] for name in FINDING): row for row in seen.collected()}
+    known = [
+        _as_known(row, then.get(tuple(row[name] for name in FINDING), {}), utc(at_ms))
+        for row in findings.to_pylist()
+        if row["first_seen"] <= utc(at_ms)
+    ]
+    return pa.Table.from_pylist(known, arrow_schema(FINDINGS.schema))
+
+
+def _as_known(row: dict[str, Any], then: dict[str, Any], at: datetime) -> dict[str, Any]:
+    """One row, if `then` is the row of SO_FAR of the finding; empty if nothing was kept."""
+    if row["last_seen"] <= at:
+        ended = row["resolved_at"] if row["resolution_confirmed_at"] is None else row["resolution_confirmed_at"]
+        values = {} if ended is not None and ended <= at else dict.fromkeys(_ENDS)
+        return {**row, **values}
+    if then:
+        values = {name: then[name] for name in _CHANGING}
+        values |= {name: utc(then[name]) for name in ("last_seen", "worst_at")}
+    else:
+        about = next(row[name] for name in ("client_id", "group_id", "topic", "cluster") if row[name] is not None)
+        unknown = f"{row['kind']} of {about}: nothing was kept from that time."
+        values = {**dict.fromkeys(_CHANGING), "last_seen": at, "summary": unknown}
+    return {**row, **values, **dict.fromkeys(_ENDS)}

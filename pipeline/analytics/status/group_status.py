@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pipeline.analytics.keys import GROUP
@@ -28,14 +29,9 @@ GROUP_PARTS: dict[str, StructType] = {
 """What `group_rows` is computed from. There may be no part `statuses`."""
 
 
-def group_status(lag: DataFrame, partitions: DataFrame | None = None) -> DataFrame:
-    """The rows of GROUP_STATUS for the snapshots of `lag`. `partitions` are PARTITION_STATUS for the same snapshots.
-
-    See `group_rows`. Nobody owns these groups.
-    """
-    parts = {"lag": Rows(lag)} | ({} if partitions is None else {"statuses": Rows(partitions)})
-    groups = bucketed(parts, GROUP_PARTS, GROUP, group_rows, GROUP_STATUS.schema)
-    return groups.frame(lag.sparkSession, GROUP_STATUS.schema)
+def group_status(parts: Mapping[str, Rows]) -> Rows:
+    """The rows of GROUP_STATUS for the snapshots of the rows of GROUP_PARTS. Nobody owns these groups."""
+    return bucketed(parts, GROUP_PARTS, GROUP, group_rows, GROUP_STATUS.schema)
 
 
 def group_rows(bucket: Bucket, rules: Rules = (), others: Owned = NOBODY) -> pa.Table:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.analytics.findings.as_known import findings_as_known
+from pipeline.analytics.findings.as_known import findings_as_known, lasting_at
 from pipeline.analytics.findings.findings import finding_history, findings, findings_seen
 from pipeline.analytics.findings.past import Past, as_known, subjects
 from pipeline.common.data_source import arrow_schema
+from pipeline.common.rows import Rows
 from pipeline.tables import FINDING_HISTORY, FINDINGS, Table
-from tests.helpers.rows import frame
+from tests.helpers.rows import few_rows
 
 MINUTE_MS = 60_000
 ALWAYS = range(1, 13)
@@ -236,33 +236,36 @@ def test_the_history_keeps_each_snapshot_with_a_problem(at_once: Kept) -> None:
     assert {str(r["snapshot_date"]) for rows in at_once.history.values() for r in rows} == {"1970-01-01"}
 
 
-def test_computing_in_batches_gives_the_same_findings_and_history(spark: SparkSession, at_once: Kept) -> None:
+def test_computing_in_batches_gives_the_same_findings_and_history(at_once: Kept) -> None:
     """Each batch is computed twice, as after a run that was killed before it had marked the batch."""
     kept = Kept()
-    tables = zip(at_once.rows(), (FINDINGS, FINDING_HISTORY), strict=True)
-    everything = [spark.createDataFrame([tuple(r.values()) for r in rows], t.schema) for rows, t in tables]
+    found, history = at_once.rows()
+    everything = pa.Table.from_pylist(found, arrow_schema(FINDINGS.schema))
     for batch in ([1, 2, 3], [4], [5, 6], [7], range(8, 13)):
         kept.add(batch)
         then = kept.rows()
         kept.add(batch)
         assert kept.rows() == then
-        known = findings_as_known(everything[0], everything[1], max(batch) * MINUTE_MS).toArrow().to_pylist()
-        assert sorted(known, key=str) == then[0]
+        at_ms = max(batch) * MINUTE_MS
+        ids = lasting_at(everything, at_ms)["finding_id"].to_pylist()
+        rows = [row for row in history if row["snapshot_id"] <= at_ms and row["finding_id"] in ids]
+        seen = Rows(pa.Table.from_pylist(rows, arrow_schema(FINDING_HISTORY.schema)))
+        assert sorted(findings_as_known(everything, seen, at_ms).to_pylist(), key=str) == then[0]
     assert kept.rows() == at_once.rows()
 
 
-def test_history_that_an_older_lake_did_not_keep_is_unknown(spark: SparkSession) -> None:
+def test_history_that_an_older_lake_did_not_keep_is_unknown() -> None:
     """It kept neither history nor worst_at: a finding has the values of the last snapshot that saw it."""
     names = "finding_id kind client_id severity summary first_seen last_seen resolved_at"
-    old = frame(
-        spark,
+    old = rows_of(
         FINDINGS,
         names,
         ("going", "blind_gauge", "a", "warning", "as of 9", at(1), at(9), None),
         ("over", "blind_gauge", "b", "warning", "as of 4", at(1), at(4), at(5)),
     )
-    nothing = frame(spark, FINDING_HISTORY, "kind")
-    known = {r.finding_id: r for r in findings_as_known(old, nothing, 6 * MINUTE_MS).collect()}
+    nothing = few_rows(FINDING_HISTORY, "kind")
+    found = findings_as_known(old, nothing, 6 * MINUTE_MS).to_pylist()
+    known = {row["finding_id"]: Found(**row) for row in found}
     going, over = known["going"], known["over"]
     assert (going.summary, going.severity) == ("blind_gauge of a: nothing was kept from that time.", None)
     assert (minute(going.last_seen), minute(over.last_seen), minute(over.resolved_at)) == (6, 4, 5)
@@ -270,8 +273,8 @@ def test_history_that_an_older_lake_did_not_keep_is_unknown(spark: SparkSession)
     going_on = rows_of(
         FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
     )
-    (found,) = found_in(going_on, Past(as_known(old.where("finding_id = 'going'").toArrow().to_pylist())))
-    assert (minute(found.first_seen), minute(found.last_seen), minute(found.worst_at)) == (1, 10, 9)
+    (later,) = found_in(going_on, Past(as_known(old.slice(0, 1).to_pylist())))
+    assert (minute(later.first_seen), minute(later.last_seen), minute(later.worst_at)) == (1, 10, 9)
 
 
 def identity(client: str, first: int, kind: str = "blind_gauge") -> str:

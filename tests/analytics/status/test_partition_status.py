@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.analytics.status.group_status import group_status
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.tables import GROUP_STATUS, LAG, PARTITION_STATUS
 from tests.helpers import statuses as by_spark
@@ -141,7 +140,7 @@ def test_the_status_of_a_group_is_that_of_its_worst_partition(
     spark: SparkSession, lag: DataFrame, statuses: dict[tuple[str, str, int], Row]
 ) -> None:
     partitions = spark.createDataFrame(list(statuses.values()), PARTITION_STATUS.schema)
-    rows = group_status(lag, partitions).collect()
+    rows = by_spark.groups_of(lag, partitions).collect()
     assert rows[0].asDict().keys() == {*GROUP_STATUS.columns}
     newest = {row.group_id: row for row in rows if row.snapshot_id == T0 + (MINUTES - 1) * MINUTE_MS}
     assert {group: (row.status, row.reason, row.topic, row.partitions) for group, row in newest.items()} == {
@@ -163,7 +162,7 @@ def test_a_group_is_ok_since_its_last_partition_became_ok(spark: SparkSession) -
     rows = [(T0, "g", "t", number, "ok", since) for number, since in enumerate(at)]
     names = "snapshot_id group_id topic partition"
     lag = frame(spark, LAG, names, *(row[:4] for row in rows))
-    found = group_status(lag, frame(spark, PARTITION_STATUS, f"{names} status since", *rows))
+    found = by_spark.groups_of(lag, frame(spark, PARTITION_STATUS, f"{names} status since", *rows))
     assert found.collect()[0].since.astimezone(UTC) == at[1]
 
 
@@ -177,11 +176,11 @@ def test_an_open_transaction_is_not_the_reason_for_other_partitions(spark: Spark
     partitions = frame(
         spark, PARTITION_STATUS, "snapshot_id group_id topic partition status reason consumer_lag", *rows
     )
-    found = {row.group_id: (row.partition, row.reason) for row in group_status(lag, partitions).collect()}
+    found = {row.group_id: (row.partition, row.reason) for row in by_spark.groups_of(lag, partitions).collect()}
     assert found == {"g": (1, None), "hidden": (0, "open_transaction")}
 
 
 def test_without_rows_there_is_no_status(spark: SparkSession, nothing: DataFrame) -> None:
     empty = spark.createDataFrame([], LAG.schema)
     assert by_spark.judged(empty, nothing).collect() == []
-    assert group_status(empty, nothing).collect() == []
+    assert by_spark.groups_of(empty, nothing).collect() == []
