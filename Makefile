@@ -86,12 +86,13 @@ check-java: ## check that there is a Java on which Spark can run
 	@scripts/check-java.sh
 
 clean: ## remove everything that was built, including the demo's data in build/
-	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache pipeline/report/vega-*.js
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment: `.light` has what `make try` needs, `.local` what jobs with --local need; `.installed`
 # has Spark, `.dev` and `.notebooks` add to that.
 INSTALL = $(PY) scripts/install.py
+MAKE_RUNTIME = $(PY) -c 'from pipeline.report.charts import runtime; runtime()'
 REQUIREMENTS := setup.cfg constraints.txt scripts/requirements.py scripts/install.py
 
 $(PY):
@@ -102,6 +103,7 @@ $(PY):
 $(VENV)/.light: $(REQUIREMENTS) | $(PY)
 	@$(PY) scripts/requirements.py --light > build/requirements-light.txt
 	@$(INSTALL) "what make try needs" build/requirements-light.txt
+	@$(MAKE_RUNTIME)
 	@touch $@
 
 $(VENV)/.local: $(VENV)/.light
@@ -114,6 +116,7 @@ $(VENV)/.local: $(VENV)/.light
 $(VENV)/.installed: $(REQUIREMENTS) | $(PY)
 	@$(PY) scripts/requirements.py spark > build/requirements.txt
 	@$(INSTALL) "Spark and what laglake needs" build/requirements.txt $(VENV)/.light
+	@$(MAKE_RUNTIME)
 	@rm -f $(VENV)/.local
 	@touch $@
 

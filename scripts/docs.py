@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from the code: tables, configuration, commands.
+"""Writes what is made from the code: the pages of docs/ about tables, configuration and commands, and the charts.
 
 They are committed, so that links to them also work in the repository; a test compares them with the code.
 """
@@ -22,6 +22,7 @@ from pipeline.config.kafka_logins import LoginConfig
 from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
 from pipeline.tables import TABLES, Table
+from scripts.charts import chart_files
 
 ROOT = Path(__file__).resolve().parents[1]
 ABOUT_TABLES = """\
@@ -79,9 +80,9 @@ KINDS = {
 
 
 def main() -> None:
-    """Writes the pages."""
-    for page, text in pages().items():
-        page.write_text(text)
+    """Writes the pages, and what draws the charts of a report."""
+    for file, text in (pages() | chart_files()).items():
+        file.write_text(text, encoding="utf-8", newline="")
 
 
 def pages() -> dict[Path, str]:

@@ -13,13 +13,13 @@ from pathlib import Path
 SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
 
 
-NEED_SPARK = {"duckdb", "great-expectations"}
-"""The dependencies that only jobs in Spark import. With what they depend on, they take 240 MB."""
+NOT_TO_TRY = {"altair", "duckdb", "great-expectations"}
+"""What jobs import that compute, notebooks and the demo, but not `make try`. With what they depend on, 240 MB."""
 
 
 def light() -> list[str]:
     """The requirements of the commands that do not start Spark, with PySpark's client, which has no jars."""
-    return [line for line in requirements(["connect"]) if re.match("[A-Za-z0-9_.-]+", line)[0] not in NEED_SPARK]
+    return [line for line in requirements(["connect"]) if re.match("[A-Za-z0-9_.-]+", line)[0] not in NOT_TO_TRY]
 
 
 def requirements(extras: list[str]) -> list[str]:

@@ -131,7 +131,7 @@ def test_each_kind_of_environment_has_only_its_own_packages() -> None:
     light, runtime = names(requirements["light"]()), names(requirements["requirements"](["spark"]))
     assert "great-expectations" in runtime
     assert "pyspark" in runtime
-    assert light == runtime - {"duckdb", "great-expectations", "pyspark", "delta-spark"} | {"pyspark-client"}
+    assert light == runtime - {"altair", "duckdb", "great-expectations", "pyspark", "delta-spark"} | {"pyspark-client"}
     assert not runtime & HEAVY
     assert names(requirements["requirements"](["spark", "dev"])) > runtime
 

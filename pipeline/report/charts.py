@@ -1,177 +1,26 @@
-"""The page's charts: written with Vega-Altair, compiled to Vega here, and drawn as SVG by Vega's runtime in the page.
+"""The page's charts: their specifications, and Vega's runtime, which draws them as SVG in the page.
 
 The page has scripts rather than finished pictures, because scripts fit a chart to the width, show the value under the
-pointer and highlight one line out of fifty. An invalid chart fails here, when it is compiled, and the page needs only
-the runtime. A specification contains no data and no names: the page's script (charts.js) adds both.
+pointer and highlight one line out of fifty. `charts.json` is made by `make docs` (`scripts/charts.py`). A specification
+contains no data and no names: the page's script (charts.js) adds both.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from contextlib import suppress
 from functools import cache
-from typing import Any, Literal
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-import altair as alt
-import vl_convert
-
+_PACKAGE = "pipeline.report"
 VEGA_LITE = "6.4"
+"""The version of Vega-Lite, which fixes the one of Vega."""
 COLOURS = 8
 """The number of groups with a colour of their own. The others are grey, because more colours look alike."""
-HEIGHTS_PX = {"lag": 340, "series": 240, "steps": 260}
-_NUMBER = (
-    "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"
-    " : abs(datum.value) >= 60000 ? format(datum.value / 60000, '.3~g') + ' min'"
-    " : format(datum.value / 1000, '.3~g') + ' s')"
-    " : format(datum.value, abs(datum.value) < 1 ? '.3~g' : '~s') + (unit === 'bytes' ? 'B' : '')"
-)
-"""Each label has its own unit: an axis format would use the unit of the largest label for all, and turn 10 into 0M.
-Values below 1 have no unit prefix, because 800m looks like millions, not like 0.8."""
-
-
-@cache
-def charts() -> dict[str, Any]:
-    """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
-
-    The script fills the data sets `points` and, for series, `bands`, `ahead` (a forecast) and `limits`. It sets the
-    signals `unit` (records | bytes | ms), `picked` (the number of a group, or null), `ticks`, `caption` (the title of
-    the time axis of lags), and the ends of the axes: `low`, `high`, `first`, `last`.
-    """
-    return {
-        "lag": _with_own_time(_compiled(_lag("linear"), "lag")),
-        "log_lag": _with_own_time(_compiled(_lag("symlog"), "lag")),
-        "series": _with_own_time(_compiled(_series(), "series")),
-        "steps": _compiled(_steps(), "steps"),
-    }
-
-
-def colour(number: int) -> str:
-    """The CSS colour of a line. The style sheet defines it for light and dark mode."""
-    return f"var(--series-{number + 1})" if number < COLOURS else "var(--series-other)"
-
-
-@cache
-def runtime() -> str:
-    """Vega's JavaScript for embedding, about 0.9 MB, made offline. It defines the global `vegaEmbed`."""
-    # Vega alone would be smaller, but vl-convert 1.9 leaves its bundle's `vega` null.
-    bundle = vl_convert.javascript_bundle(snippet="window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
-    return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
-
-
-def _time(title: str | None = None) -> alt.X:
-    axis = alt.Axis(title=title, tickCount=8, grid=False)
-    return alt.X("t_ms:T").scale(alt.Scale(type="utc")).axis(axis)
-
-
-_IS_SHOWN = "datum.t_ms >= first && datum.t_ms <= last"
-_CAPTION = "caption"
-
-
-def _value(kind: Literal["linear", "symlog"], field: str = "value") -> alt.Y:
-    axis = alt.Axis(labelExpr=_NUMBER, title=None, tickCount=6)
-    if kind == "symlog":
-        axis.values = alt.ExprRef("ticks")
-    reach = [alt.ExprRef("low"), alt.ExprRef("high")]
-    return alt.Y(f"{field}:Q").scale(alt.Scale(type=kind, domain=reach, nice=True)).axis(axis)
-
-
-def _lag(kind: Literal["linear", "symlog"]) -> alt.LayerChart | alt.FacetChart:
-    """Lines of groups. Points of one `line` are joined; `is_drawn` are dots; `is_coloured` react to the pointer."""
-    is_lit = "picked === null || datum.group === picked"
-    base = alt.Chart(alt.NamedData("points")).encode(
-        x=_time(_CAPTION),
-        y=_value(kind),
-        color=alt.Color("colour:N").scale(None).legend(None),
-        opacity=alt.condition(is_lit, alt.value(1), alt.value(0.12)),
-    )
-    lines = base.mark_line(clip=True).encode(
-        detail="line:N",
-        order="t_ms:T",
-        strokeWidth=alt.condition("datum.group === picked", alt.value(3), alt.value(1.6)),
-    )
-    dots = (
-        base.transform_filter(f"datum.is_drawn && {_IS_SHOWN}")
-        .mark_point(size=22, strokeWidth=1.5, opacity=1)
-        .encode(
-            fill=alt.Fill("fill:N").scale(None).legend(None),
-        )
-    )
-    hits = (
-        base.transform_filter(f"(datum.is_coloured || datum.group === picked) && {_IS_SHOWN}")
-        .mark_point(size=180, filled=True)
-        .encode(opacity=alt.value(0), tooltip="t_ms:T")
-    )
-    return alt.layer(lines, dots, hits)
-
-
-def _series() -> alt.LayerChart | alt.FacetChart:
-    """A few named lines, with time bands behind them; beyond their end, a forecast: a band and its middle; limits."""
-    bands = (
-        alt.Chart(alt.NamedData("bands"))
-        .mark_rect(opacity=0.16, clip=True)
-        .encode(x=_time(), x2="end_ms", color=alt.Color("colour:N").scale(None).legend(None))
-    )
-    points = alt.Chart(alt.NamedData("points")).encode(
-        x=_time(), y=_value("linear"), color=alt.Color("colour:N").scale(None).legend(None), tooltip="t_ms:T"
-    )
-    lines = points.mark_line(clip=True, strokeWidth=2).encode(detail="line:N", order="t_ms:T")
-    dots = points.transform_filter(_IS_SHOWN).mark_point(size=18, filled=True, opacity=1)
-    hits = points.transform_filter(_IS_SHOWN).mark_point(size=180, filled=True).encode(opacity=alt.value(0))
-    ahead = alt.Chart(alt.NamedData("ahead")).encode(x=_time(), color=alt.Color("colour:N").scale(None).legend(None))
-    band = ahead.mark_area(clip=True, opacity=0.18).encode(
-        y=_value("linear", "low"), y2="high", fill=alt.Fill("colour:N").scale(None).legend(None)
-    )
-    middle = ahead.mark_line(clip=True, strokeWidth=2, strokeDash=[6, 4]).encode(
-        y=_value("linear", "middle"), order="t_ms:T"
-    )
-    return alt.layer(bands, band, middle, *_limits(), lines, dots, hits)
-
-
-def _limits() -> tuple[alt.Chart, alt.Chart]:
-    """A line at each limit, as far as the axis of values reaches, with its name."""
-    base = alt.Chart(alt.NamedData("limits")).transform_filter("datum.value <= high").encode(y=_value("linear"))
-    rules = base.mark_rule(strokeDash=[2, 3], strokeWidth=1.5, color="var(--bad)")
-    names = base.mark_text(
-        align="right", baseline="bottom", dx=-4, dy=-3, fontSize=12, limit=alt.ExprRef("width - 8"), color="var(--bad)"
-    )
-    return rules, names.encode(x=alt.value("width"), text="name:N")
-
-
-def _steps() -> alt.Chart:
-    """The share of readers that have at most a given value."""
-    x_axis = alt.Axis(labelExpr=_NUMBER, title=None, values=alt.ExprRef("ticks"))
-    chart: alt.Chart = (
-        alt.Chart(alt.NamedData("points"))
-        .mark_line(interpolate="step-after", clip=True, strokeWidth=2)
-        .encode(
-            x=alt.X("value:Q").scale(alt.Scale(type="symlog", domain=[0, alt.ExprRef("high")])).axis(x_axis),
-            y=alt.Y("share:Q")
-            .scale(alt.Scale(domain=[0, 1]))
-            .axis(alt.Axis(format="%", title="readers with at most this", tickCount=5)),
-            detail="line:N",
-            color=alt.Color("colour:N").scale(None).legend(None),
-            tooltip="value:Q",
-        )
-    )
-    return chart
-
-
-def _compiled(chart: alt.Chart | alt.LayerChart | alt.FacetChart, name: str) -> dict[str, Any]:
-    ends = {"low": 0, "high": 1, "first": 0, "last": 1}
-    signals = {"picked": None, "unit": "records", "ticks": None, _CAPTION: "", **ends}
-    named = chart.add_params(*(alt.param(name=key, value=value) for key, value in signals.items()))
-    themed = named.properties(width="container", height=HEIGHTS_PX[name]).configure(**_CONFIG)
-    return vl_convert.vegalite_to_vega(themed.to_dict(), vl_version=VEGA_LITE)
-
-
-def _with_own_time(specification: dict[str, Any]) -> dict[str, Any]:
-    """Sets the domain and the title of the time axis to signals. Vega-Lite cannot do this for times, but Vega can."""
-    x = next(scale for scale in specification["scales"] if scale["name"] == "x")
-    x["domain"] = [{"signal": "first"}, {"signal": "last"}]
-    for axis in specification["axes"]:
-        if axis.get("title") == _CAPTION:
-            axis["title"] = {"signal": _CAPTION}
-    return specification
-
-
 CLOCK = {
     "year": "%Y",
     "month": "%b",
@@ -184,23 +33,52 @@ CLOCK = {
     "milliseconds": "%S.%L",
 }
 """The formats of times on axes, by the unit of a tick. Vega's own formats use the 12-hour clock."""
-_INK: dict[str, Any] = {"labelColor": "var(--soft)", "titleColor": "var(--soft)"}
-_CONFIG: dict[str, Any] = {
-    "background": "transparent",
-    "font": "system-ui, sans-serif",
-    "view": {"stroke": None},
-    "aria": False,
-    "axis": {
-        **_INK,
-        "domainColor": "var(--rule)",
-        "gridColor": "var(--rule)",
-        "tickColor": "var(--rule)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 10,
-    },
-    "axisTemporal": {"format": CLOCK},
-    "axisY": {"minExtent": 58},
-}
-"""Colours are names from the style sheet, so that the drawing follows light and dark mode."""
+
+
+@cache
+def charts() -> dict[str, Any]:
+    """The specifications by name: `lag` and `log_lag`, lines of groups; `series`, named lines; `steps`, distributions.
+
+    The script fills the data sets `points` and, for series, `bands`, `ahead` (a forecast) and `limits`. It sets the
+    signals `unit` (records | bytes | ms), `picked` (the number of a group, or null), `ticks`, `caption` (the title of
+    the time axis of lags), and the ends of the axes: `low`, `high`, `first`, `last`.
+    """
+    specifications: dict[str, Any] = json.loads(_text("charts.json"))
+    return specifications
+
+
+def colour(number: int) -> str:
+    """The CSS colour of a line. The style sheet defines it for light and dark mode."""
+    return f"var(--series-{number + 1})" if number < COLOURS else "var(--series-other)"
+
+
+@cache
+def runtime() -> str:
+    """Vega's JavaScript for embedding, about 0.9 MB, made offline. It defines the global `vegaEmbed`.
+
+    To make it takes more than a second, so it is kept beside this file, if that can be written.
+    """
+    kept = f"vega-{version('vl-convert-python')}.js"
+    if files(_PACKAGE).joinpath(kept).is_file():
+        return _text(kept)
+    import vl_convert  # only if it is needed, because that takes as long
+
+    # Vega alone would be smaller, but vl-convert 1.9 leaves its bundle's `vega` null.
+    bundle = vl_convert.javascript_bundle(snippet="window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    text: str = bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    with suppress(OSError):
+        _keep(Path(__file__).with_name(kept), text)
+    return text
+
+
+def _keep(file: Path, text: str) -> None:
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8", newline="")
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _text(name: str) -> str:
+    return files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
