@@ -203,6 +203,16 @@ else
   # of hours say --conf spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=4.
   java_options+=" -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
 fi
+# What `make class-archive` writes, with its size in its name: Java ignores an archive that does not fit or is damaged,
+# but crashes if the end is missing. It should not complain about an archive in the log. Checking it takes 0.1 s.
+if [[ $(master) =~ ^(local|$) && ${options[*]} != *ArchiveClassesAtExit* ]]; then
+  for classes in "$root"/build/classes-*.jsa; do
+    if [[ -f $classes && -r $classes && $classes == */classes-$(wc -c <"$classes" | tr -d ' ').jsa ]]; then
+      java_options+=" \"-XX:SharedArchiveFile=$classes\" -XX:+VerifySharedSpaces -Xlog:cds*=off"
+      break
+    fi
+  done
+fi
 submit=("$SPARK_HOME/bin/spark-submit" --name "laglake $name" --conf "spark.driver.defaultJavaOptions=$java_options")
 submit+=("${options[@]}" --py-files "$py_files" "$script" "$@")
 # Spark passes what the job writes to stderr, its log, on to stdout; it belongs on stderr.
