@@ -86,6 +86,13 @@ def test_analytics_neither_read_nor_write_nor_ask_the_time(file: Path) -> None:
     assert not {name.split(".")[0] for name in imported(file)} & {"time", "os", "pathlib", "kafka"}
 
 
+@pytest.mark.parametrize("file", files("pipeline/report"), ids=lambda file: file.stem)
+def test_the_report_computes_without_spark(file: Path) -> None:
+    assert "pyspark" not in {name.split(".")[0] for name in imported(file)}
+    names = {node.attr for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
+    assert not names & {"spark", "frame"}
+
+
 def test_only_kafka_opens_a_kafka_client_and_only_connections_and_logins_know_its_inner_api() -> None:
     client = "pipeline.kafka.client.KafkaClient"
     users = {file for file in files(*PACKAGES) for name in imported(file) if name == client}

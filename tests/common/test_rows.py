@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from pipeline.common import rows as rows_module
+from pipeline.common.arrow_sql import queried
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
@@ -87,3 +89,32 @@ def test_no_rows_are_no_rows(spark: SparkSession, are_few: bool) -> None:
     assert rows.distinct("name") == set()
     assert rows.is_empty()
     assert rows.frame(spark, ROWS).collect() == []
+
+
+def counted(rows: pa.Table) -> pa.Table:
+    return queried("SELECT name, count(*) AS rows, max(value) AS most FROM given GROUP BY name", given=rows)
+
+
+@pytest.mark.parametrize("are_few", [True, False], ids=["few", "many"])
+def test_a_little_of_each_group_is_collected_in_order(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, are_few: bool
+) -> None:
+    monkeypatch.setattr(rows_module, "ROWS_A_BUCKET", 2)  # few rows are in three buckets
+    found = rows_of(spark, are_few).collected_groups(["name"], counted).to_pylist()
+    assert [tuple(row.values()) for row in found] == [("a", 2, 3), ("b", 1, 5), (None, 2, 9)]
+    assert rows_of(spark, are_few, []).collected_groups(["name"], counted).num_rows == 0
+
+
+@pytest.mark.parametrize("are_few", [True, False], ids=["few", "many"])
+def test_rows_are_fetched_in_an_order(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, are_few: bool) -> None:
+    monkeypatch.setattr(rows_module, "ROWS_A_BUCKET", 2)
+    rows, order = rows_of(spark, are_few), "rows.name DESC NULLS LAST, value"
+    assert [(r["name"], r["value"]) for r in rows.in_order(order)] == [
+        ("b", 5),
+        ("a", 1),
+        ("a", 3),
+        (None, 7),
+        (None, 9),
+    ]
+    assert [r["value"] for r in rows.in_order(order, 2)] == [5, 1]
+    assert rows.count() == len(VALUES)

@@ -2,16 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from jobs.example import unpacked
 from pipeline.common.epoch import DAY_MS, utc, utc_date
+from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.report import excerpt
+from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
 from pipeline.report.excerpt import DAYS, Excerpt
 from pipeline.report.selection import Selection
 from pipeline.tables import COMPUTED, FINDINGS, LAG, SNAPSHOTS
-from tests.helpers.reports import NOON, frame, lag_row, snapshot
+from tests.helpers.reports import NOON, NOW, LakeWithoutSpark, frame, lag_row, snapshot
 
 LATER = 30 * DAY_MS
 """How much newer the snapshots of `east` are than those of `west`, a recording that does not grow."""
@@ -106,3 +111,33 @@ def test_more_names_than_a_predicate_has_are_chosen_after_reading(named: Lake, m
 
 def test_an_empty_lake_has_nothing_to_show(lake: Lake) -> None:
     assert Excerpt(lake).ledger().num_rows == 0
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake that the demo has recorded."""
+    return unpacked(tmp_path_factory.mktemp("example")).lake
+
+
+MIDDLE = 1_795_745_410_000
+"""An instant between its snapshots."""
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [Selection(), Selection(to_ms=MIDDLE, group="^(billing|ledger)-"), Selection(topic="^[a-i]")],
+    ids=["all", "groups in the past", "topics"],
+)
+def test_spark_gives_the_same_report_as_the_driver(spark: SparkSession, example: Path, selection: Selection) -> None:
+    by_spark = Lake(spark, LakeConfig(root=str(example)))
+    by_spark.__dict__["_driver"] = None
+    many, few = (Excerpt(lake, selection) for lake in (by_spark, LakeWithoutSpark(example)))
+    report = collect(few, NOW, "title")
+    assert report.points
+    assert report.partition_series
+    assert collect(many, NOW, "title") == report
+    assert collect_groups(many) == collect_groups(few)
+    assert collect_partitions(many, 3) == collect_partitions(few, 3)
+    partitions = [*all_partitions(few)]
+    assert len(partitions) > 3
+    assert [*all_partitions(many)] == partitions
