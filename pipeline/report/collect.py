@@ -36,7 +36,6 @@ from pipeline.tables import (
     FINDING_HISTORY,
     FORECASTS,
     LAG,
-    LAG_HISTOGRAMS,
     SLO,
 )
 
@@ -121,7 +120,6 @@ def _at_newest(excerpt: Excerpt, newest: Wanted, worst: Sequence[Group]) -> dict
     forecasts = excerpt.at(FORECASTS, newest, details.FORECAST_READ, groups).collected_table()
     divergence = excerpt.at(CLIENT_DIVERGENCE, newest, details.VERDICT_READ, groups)
     slo = excerpt.at(SLO, newest).collected_table()
-    histograms = excerpt.at(LAG_HISTOGRAMS, newest).collected_table()
     return {
         "partitions": values.made(
             Partition, partitions.collected_groups(GROUP, partial(details.partitions, limit=PARTITIONS_LISTED))
@@ -130,7 +128,7 @@ def _at_newest(excerpt: Excerpt, newest: Wanted, worst: Sequence[Group]) -> dict
         "forecasts": values.made(Forecast, details.forecasts(forecasts)),
         "verdicts": values.made(Verdict, divergence.collected_groups(GROUP, details.verdicts)),
         "objectives": values.made(Objective, details.objectives(slo, OBJECTIVES_LISTED)),
-        "distributions": values.distributions(details.distributions(histograms)),
+        "distributions": values.distributions(details.distributions(excerpt.histograms(newest))),
     }
 
 

@@ -110,7 +110,7 @@ GAUGE_READ = (*names_of(Gauge), "hidden_lag")
 
 
 def gauges(divergence: pa.Table, clients: int) -> pa.Table:
-    """The rows, by time, of the `clients` clients whose gauge was the most misleading. All have their columns."""
+    """The rows, by time, of the `clients` clients whose gauge was the most misleading, with all columns."""
     member = ", ".join(f"{name} NULLS FIRST" for name in MEMBER)
     worst = f"count(*) FILTER (verdict <> 'truthful') DESC, max(hidden_lag) DESC NULLS LAST, {member}"
     return queried(
@@ -162,13 +162,12 @@ def verdicts(divergence: pa.Table) -> pa.Table:
 
 
 def distributions(histograms: pa.Table) -> pa.Table:
-    """The histograms of MEASURES by broker: cluster, broker, measure, and the buckets."""
+    """Histograms by broker: cluster, broker, measure, and the buckets."""
     return queried(
-        f"""
+        """
         SELECT cluster, scope_value::INTEGER AS broker, measure, zero_count, negative_count, null_count, bucket_offset,
             bucket_counts, max
-        FROM histograms WHERE window_ms = 0 AND scope = 'broker' AND measure IN {MEASURES}
-        ORDER BY cluster, broker, measure
+        FROM histograms ORDER BY cluster, broker, measure
         """,
         histograms=histograms,
     )

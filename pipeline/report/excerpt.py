@@ -22,7 +22,7 @@ from pipeline.common.epoch import DAY_MS, now_ms, to_epoch_ms, utc, utc_date
 from pipeline.common.rows import Rows
 from pipeline.config.notify import Silence
 from pipeline.lake import Lake, further_back, instant_literal, of_each, one_of, since_days
-from pipeline.report import data
+from pipeline.report import data, details
 from pipeline.report.selection import Selection
 from pipeline.tables import (
     COMPUTED,
@@ -31,6 +31,7 @@ from pipeline.tables import (
     GROUP_CHANGES,
     GROUP_STATUS,
     LAG,
+    LAG_HISTOGRAMS,
     PARTITION_STATUS,
     QUARANTINE,
     READABLE,
@@ -48,10 +49,7 @@ Wanted = Mapping[str, Collection[int]]
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What is selected of a lake. `silences` are those of the configuration: a finding is shown with their reason.
-
-    Tables of which a row has a snapshot are read at some snapshots only; the others since the first day that is shown.
-    """
+    """What is selected of a lake. `silences` are those of the configuration: a finding is shown with their reason."""
 
     lake: Lake
     selection: Selection = field(default_factory=Selection)
@@ -102,6 +100,11 @@ class Excerpt:
         """The rows of `group_changes` of some groups."""
         return self._rows(GROUP_CHANGES, self._selected(GROUP_CHANGES), (), groups)
 
+    def histograms(self, wanted: Wanted) -> pa.Table:
+        """The rows of `lag_histograms` of brokers at the wanted snapshots, of the measures that are shown."""
+        where = f"({of_each(wanted, windows=True)}) AND scope = 'broker' AND {one_of('measure', details.MEASURES)}"
+        return self.lake.rows(LAG_HISTOGRAMS, where).collected_table()
+
     def at(
         self, table: Table, wanted: Wanted, columns: Sequence[str] = (), groups: Collection[str] | None = None
     ) -> Rows:
@@ -109,8 +112,7 @@ class Excerpt:
 
         They have some of the columns, with those by which rows are selected, or all of them.
         """
-        where = f"({of_each(wanted, windows='window_start' in table.columns)})"
-        return self._rows(table, where, columns, groups)
+        return self._rows(table, f"({of_each(wanted)})", columns, groups)
 
     def groups_at(self, wanted: Wanted, columns: Sequence[str] = GROUP_STATUS.columns) -> Rows:
         """Rows of GROUP_STATUS at the wanted snapshots; of the selected topics alone, if some are selected.

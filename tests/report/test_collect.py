@@ -153,6 +153,24 @@ class TestCollect:
         found = collect(Excerpt(lake, Selection(group="needle")), NOW, "title")
         assert sorted(group.group_id for group in found.groups) == sorted(names[:2])
 
+    def test_what_is_shown_of_groups_is_that_of_the_groups_that_are_listed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pipeline.report.collect.GROUPS_LISTED", 1)
+        both = [known(0, name, lag, client_id="app") for name, lag in (("big", 9), ("small", 1))]
+        of_both: dict[str, list[dict[str, Any]]] = {
+            "forecasts": [row | {"topic": None} for row in both],
+            "client_divergence": both,
+            "group_changes": [row | {"change": "joined"} for row in both],
+            "slo": [row | {"slo": "fresh", "is_met": False} for row in both],
+        }
+        found = collect(Excerpt(lake_of(tmp_path, snapshots=[snapshot(0)], lag=both, **of_both)), NOW, "title")
+        of_groups = (found.groups, found.points, found.partitions, found.names, found.forecasts, found.verdicts)
+        of_charts = (found.changes, found.missed, found.partition_series)
+        assert [[row.group_id for row in rows] for rows in (*of_groups, *of_charts)] == [["big"]] * 9
+        assert (found.totals["east"].groups, found.cluster_points[0].groups) == (2, 2)
+        assert ([o.group_id for o in found.objectives], len(found.gauges)) == (["big", "small"], 2)
+
     def test_computed_distinguishes_a_snapshot_without_groups_from_one_without_lag(self, tmp_path: Path) -> None:
         computed = [snapshot(0, job="lag"), snapshot(1, job="lag"), snapshot(2, job="something else")]
         snapshots = [snapshot(minute) for minute in range(3)]
