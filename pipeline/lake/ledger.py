@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipeline.common.epoch import to_epoch_ms, utc_date, utc_text
@@ -79,12 +78,6 @@ class Summary:
             return "; ".join(errors + more)
         read = f"{self.groups} groups, {self.partitions} partitions, {self.rows.get('committed_offsets', 0)} commits"
         return "; ".join([read, *errors, *more])
-
-
-def rows_of_snapshot() -> Column:
-    """The ledger's `rows` as one number: the sum over all tables that a snapshot writes."""
-    counts = F.coalesce(F.map_values("rows"), F.array().cast("array<bigint>"))
-    return F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, count: total + count)
 
 
 def add_error(lake: Lake, cluster: str, snapshot_ids: Sequence[int], error: ErrorEntry) -> None:
