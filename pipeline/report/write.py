@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pipeline.report.charts import runtime
 from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
 from pipeline.report.excerpt import Excerpt
 from pipeline.report.export import as_csv, as_json
@@ -46,9 +44,7 @@ def write_incident(excerpt: Excerpt, output: Path, generated_at: datetime) -> tu
 
     Raises: OSError, as `write_report`.
     """
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(runtime)
-        report = collect(excerpt, generated_at, "Incident")
+    report = collect(excerpt, generated_at, "Incident")
     text = _write(output.with_suffix(".md"), iter([as_markdown(report)]))
     return _write(output, iter([render(report)])), text
 
@@ -78,10 +74,7 @@ def _content(excerpt: Excerpt, generated_at: datetime, title: str, kind: Kind) -
     elif kind == "markdown":
         yield as_markdown(collect(excerpt, generated_at, title))
     else:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(runtime)  # takes seconds to make; the result is cached
-            report = collect(excerpt, generated_at, title)
-        yield render(report)
+        yield render(collect(excerpt, generated_at, title))
 
 
 def groups_table(excerpt: Excerpt) -> list[Group]:
