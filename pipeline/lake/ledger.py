@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from pipeline.common.epoch import to_epoch_ms, utc_date, utc_text
 from pipeline.common.errors import ClaimedError, LakeError, first_line
 from pipeline.config import SnapshotConfig
