@@ -5,9 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import NoReturn
 
 from jobs.argument_types import duration, instant
@@ -224,9 +222,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
         if command.prog.split()[-1] in ("lag", "run"):  # these judge
             for warning in config.warnings():
                 log.warning("%s: %s", arguments.config, warning)
-        if load:
-            Thread(target=import_module, args=(load,), daemon=True).start()
-        return run_steps(command.prog, job, steps)
+        return run_steps(command.prog, job, steps, load)
     except LaglakeError as error:
         return refused(error)
 

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Literal
 
 from jobs.schedule import repeat, stopped_by_signals, utc_now
@@ -53,13 +55,13 @@ Step = Callable[["SparkSession | None", Job], int]
 status."""
 
 
-def run_steps(name: str, job: Job, steps: Sequence[Step]) -> int:
+def run_steps(name: str, job: Job, steps: Sequence[Step], load: str | None = None) -> int:
     """Runs the steps, once or at each instant of the schedule; returns the worst exit status.
 
-    Raises what `in_session` raises.
+    `load` names a module that is imported while Spark starts. Raises what `in_session` raises.
     """
     if not job.is_local:
-        return in_session(name, job, steps)
+        return in_session(name, job, steps, load)
     return repeated(None, job, steps) if job.is_repeated else max(step(None, job) for step in steps)
 
 
@@ -79,7 +81,7 @@ def require_local(job: Job) -> None:
             raise ConfigError(f"--local: clusters.{name}.log_dirs needs Spark: leave out --local")
 
 
-def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
+def in_session(name: str, job: Job, steps: Sequence[Step], load: str | None = None) -> int:
     """Runs the steps in one Spark session, once or at each instant of the schedule; returns the worst exit status.
 
     Raises LakeError with Spark's message if Spark fails, and the errors of laglake itself.
@@ -94,6 +96,8 @@ def in_session(name: str, job: Job, steps: Sequence[Step]) -> int:
     # An existing session belongs to a notebook or to the platform. Our own session is stopped, because a cluster whose
     # driver just ends takes that for a failure of executors and starts them again.
     is_ours = SparkSession.getActiveSession() is None and not is_databricks()
+    if load:  # after the imports above, so that no two threads import the same
+        Thread(target=import_module, args=(load,), daemon=True).start()
     spark = spark_session(name)
     # Delta compares instants as text in the session's time zone, in which an hour may occur twice.
     zone = spark.conf.get(ZONE) or "UTC"

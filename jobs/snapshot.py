@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW = "pipeline.quality"
-"""This module imports Great Expectations."""
+SLOW = "pipeline.snapshot"
+"""This module imports most of laglake, which takes a second."""
 
 
 class Snapshots:
