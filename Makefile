@@ -16,8 +16,8 @@ WORKERS := 2
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help try demo example notebooks notebook-outputs test test-thorough test-all test-fast lint format bench accuracy wheel docs \
-	venv jars class-archive check-java clean
+.PHONY: help try demo example notebooks notebook-outputs test test-changed test-thorough test-all test-fast lint format bench accuracy wheel \
+	docs venv jars class-archive check-java clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: check-java venv jars ## run the tests that CI runs; WORKERS=2 at a time, ARGS="-k name" for some
 	$(PYTEST) -m "not lengthy and not tool" $(ARGS)
+
+test-changed: check-java venv jars ## run the tests that a change can break; SINCE=commit, else since the merge base with main
+	@files=$$($(PY) -m scripts.changed_tests $(SINCE)) && test -z "$$files" || \
+		$(PYTEST) -m "not lengthy and not tool" $$files $(ARGS)
 
 test-thorough: check-java venv jars ## of these, only those that take 10 s or more: several jobs at the same time, killed jobs, recordings
 	$(PYTEST) -m "thorough and not lengthy and not tool" $(ARGS)
