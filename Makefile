@@ -46,7 +46,7 @@ test: check-java venv jars ## run the tests that CI runs; WORKERS=2 at a time, A
 	$(PYTEST) -m "not lengthy and not tool" $(ARGS)
 
 test-changed: check-java venv jars ## run the tests that a change can break; SINCE=commit, else since the merge base with main
-	@files=$$($(PY) -m scripts.changed_tests $(SINCE)) && test -z "$$files" || \
+	@files=$$($(PY) -m scripts.changed_tests $(SINCE)) || exit 1; test -z "$$files" || \
 		$(PYTEST) -m "not lengthy and not tool" $$files $(ARGS)
 
 test-thorough: check-java venv jars ## of these, only those that take 10 s or more: several jobs at the same time, killed jobs, recordings

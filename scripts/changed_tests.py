@@ -7,8 +7,8 @@ merge base with `main`. A test file runs if it, or a module that it imports, dir
 changed. A module also depends on each file that is not Python and that one of its texts names, also as "*.md".
 
 - After a change of EVERYTHING, all tests run.
-- FOUNDATIONS are imported by nearly all modules. After a change there, a test runs if at most FEW_STEPS imports lie
-  between: what is farther away goes through modules that have tests of their own.
+- FOUNDATIONS are imported by nearly all modules. After a change there, a test that starts Spark runs only if it is in
+  the folder of the same name: the others take ten minutes.
 - A test that needs a broker, starts a program or is in end_to_end/ runs whole jobs, and so depends on nearly all of the
   project. It runs after a change of RUNS_ALL, of itself or of its helpers. If it starts programs, it also runs if it
   imports or names what has changed, without another module between. CI runs all of them.
@@ -28,13 +28,14 @@ PACKAGES = ("benchmarks", "demo", "jobs", "laglake", "pipeline", "scripts", "tes
 SHARED = "tests/conftest.py"
 EVERYTHING = (SHARED, "setup.cfg", "Makefile", "constraints.txt")
 FOUNDATIONS = ("pipeline/common/", "pipeline/config/", "pipeline/tables/")
-FEW_STEPS = 1
 RUNS_ALL = (
     *("pipeline/kafka/", "pipeline/snapshot/", "pipeline/lake/", "pipeline/session/"),
     *("jobs/", "demo/", "conf/", "spark-submit.sh"),
 )
 BROKERS = {"kafka", "kafka3", "admin3", "tls", "connect_server"}
 """Fixtures that start a broker or a server."""
+SPARK = {"spark", "few_rows", "lake"}
+"""Fixtures that start Spark."""
 
 
 class Project:
@@ -123,8 +124,10 @@ class Project:
 
     def _arguments(self, test: str) -> set[str]:
         """The names of the arguments of all functions of a test and of its folder's conftest.py, such as fixtures."""
-        nodes = [node for file in (test, *self._own_fixtures(test)) for node in self._nodes(file)]
-        return {node.arg for node in nodes if isinstance(node, ast.arg)}
+        return {node.arg for node in self._own_nodes(test) if isinstance(node, ast.arg)}
+
+    def _own_nodes(self, test: str) -> list[ast.AST]:
+        return [node for file in (test, *self._own_fixtures(test)) for node in self._nodes(file)]
 
     def names(self, file: str, other: str) -> bool:
         """Whether a text in a file names another file that is not Python: its name, or a pattern such as `*.md`."""
@@ -142,14 +145,12 @@ class Project:
             return file == changed or changed in self.imports(file)
         return self.names(file, changed)
 
-    def steps_to(self, changed: str) -> dict[str, int]:
-        """The files that depend on the changed one, directly or through others, and through how many others."""
-        found = {file: 0 for file in self.files if self.depends(file, changed)}
-        newest, steps = [*found], 0
+    def depending_on(self, changed: str) -> set[str]:
+        """The files that depend on the changed one, directly or through others."""
+        found = newest = {file for file in self.files if self.depends(file, changed)}
         while newest:
-            steps += 1
-            newest = [f for f in self.files if f not in found and not self.imports(f).isdisjoint(newest)]
-            found |= dict.fromkeys(newest, steps)
+            newest = {file for file in self.files if not self.imports(file).isdisjoint(newest)} - found
+            found |= newest
         return found
 
     @cache  # noqa: B019
@@ -166,7 +167,13 @@ class Project:
     @cache  # noqa: B019
     def needs_broker(self, test: str) -> bool:
         """Whether a test is in end_to_end/, or needs a broker or a server."""
-        return test.startswith("tests/end_to_end/") or bool(self._arguments(test) & BROKERS)
+        return test.startswith("tests/end_to_end/") or not BROKERS.isdisjoint(self._arguments(test))
+
+    @cache  # noqa: B019
+    def starts_spark(self, test: str) -> bool:
+        """Whether a test starts Spark."""
+        own = {node.name for node in self._own_nodes(test) if isinstance(node, ast.FunctionDef)}
+        return not (SPARK - own).isdisjoint(self._arguments(test))
 
 
 def broken_by(project: Project, changed: str) -> Iterator[str]:
@@ -175,15 +182,18 @@ def broken_by(project: Project, changed: str) -> Iterator[str]:
         yield from project.tests
         return
     is_own = changed.startswith("tests/")
-    steps = project.steps_to(changed)
+    depending = project.depending_on(changed)
+    of_folder = f"tests/{Path(changed).parent.name}/"
     for test in project.tests:
         needs_broker, starts_programs = project.needs_broker(test), project.starts_programs(test)
         if needs_broker or starts_programs:
             is_near = starts_programs and not needs_broker and project.depends(test, changed)
-            if changed.startswith(RUNS_ALL) or is_near or (is_own and test in steps):
+            if changed.startswith(RUNS_ALL) or is_near or (is_own and test in depending):
                 yield test
-        elif test in steps and (steps[test] <= FEW_STEPS or not changed.startswith(FOUNDATIONS)):
-            yield test
+        elif test in depending:
+            is_light = not project.starts_spark(test) or test.startswith(of_folder)
+            if is_light or not changed.startswith(FOUNDATIONS):
+                yield test
 
 
 def changed_files(root: Path, since: str | None) -> list[str]:

@@ -56,8 +56,8 @@ WHOLE_JOBS = {"tests/test_broker.py", "tests/test_program.py", "tests/end_to_end
         ("pipeline/report/page.html", {"tests/report/test_page.py"}),
         # Through a name of a package, and through a fixture.
         ("pipeline/lake/lake.py", OF_REPORT | {"tests/test_lake.py"} | WHOLE_JOBS),
-        # A foundation: not farther than through one module. The package is not counted as one.
-        ("pipeline/config/model.py", {"tests/test_lake.py"}),
+        # A foundation: not the tests that start Spark.
+        ("pipeline/config/model.py", OF_REPORT),
         # A package imports all of its modules, but only the names that are used count.
         ("pipeline/config/owners.py", OF_REPORT),
         ("jobs/run.py", WHOLE_JOBS),
