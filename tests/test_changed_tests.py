@@ -10,7 +10,10 @@ from tests.conftest import ROOT
 
 FILES = {
     "pipeline/__init__.py": "",
-    "pipeline/config/__init__.py": "from pipeline.config.model import Config\n",
+    "pipeline/config/__init__.py": """
+from pipeline.config.model import Config
+from pipeline.config.owners import OWNERS
+""",
     "pipeline/config/model.py": "class Config: ...\n",
     "pipeline/config/owners.py": "OWNERS = 1\n",
     "pipeline/lake/__init__.py": "from pipeline.lake.lake import Lake\n",
@@ -23,6 +26,7 @@ FILES = {
     "tests/conftest.py": "from pipeline.lake import Lake\ndef lake(): return Lake()\ndef kafka(): ...\n",
     "tests/helpers/rows.py": "ROWS = ()\n",
     "tests/helpers/started.py": "import subprocess\n",
+    "tests/config/test_model.py": "from pipeline.config import Config\n",
     "tests/report/conftest.py": "from pipeline.config.owners import OWNERS\n",
     "tests/report/test_rows.py": "from pipeline.report import rows\nfrom tests.helpers.rows import ROWS\n",
     "tests/report/test_page.py": "from pipeline.report.page import page\n",
@@ -57,7 +61,7 @@ WHOLE_JOBS = {"tests/test_broker.py", "tests/test_program.py", "tests/end_to_end
         # Through a name of a package, and through a fixture.
         ("pipeline/lake/lake.py", OF_REPORT | {"tests/test_lake.py"} | WHOLE_JOBS),
         # A foundation: not the tests that start Spark.
-        ("pipeline/config/model.py", OF_REPORT),
+        ("pipeline/config/model.py", OF_REPORT | {"tests/config/test_model.py"}),
         # A package imports all of its modules, but only the names that are used count.
         ("pipeline/config/owners.py", OF_REPORT),
         ("jobs/run.py", WHOLE_JOBS),
@@ -102,7 +106,7 @@ def test_a_change_is_what_differs_from_main_and_what_is_not_committed(
     assert said.err.splitlines() == [
         "LICENSE: no test",
         "pipeline/report/page.py: 1 files: tests/report/test_page.py",
-        "1 of 6 files with tests",
+        "1 of 7 files with tests",
     ]
 
 
