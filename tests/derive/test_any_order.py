@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.common.epoch import MINUTE_MS, utc_date
 from pipeline.config import LakeConfig
@@ -33,7 +32,8 @@ from pipeline.tables import (
     WATERMARKS,
 )
 from tests.derive.test_two_lag_jobs import IDS, RUNGS, T0, once
-from tests.helpers.rows import frame
+from tests.helpers.rows import literal_rows
+from tests.helpers.stored import store, stored
 
 MOST_LATE = 3
 UNREAD, BYTES, MS = 150, 1_500, 149 * 600
@@ -63,7 +63,7 @@ def land(lake: Lake, snapshot_id: int, minute: int) -> None:
         (COMMITTED_OFFSETS, "group_id topic partition committed_offset captured_at", commit),
         (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", seen),
     ):
-        lake.replace(table, frame(lake.spark, table, f"{columns} {names}", row), of_snapshots("c", [snapshot_id]))
+        store(lake, table, literal_rows(f"{columns} {names}", row), of_snapshots("c", [snapshot_id]))
     known = {"cluster": "c", "snapshot_id": snapshot_id, "snapshot_date": named[2], "run_id": "r"}
     known |= {"status": "complete", "started_at": T0, "rows": {"committed_offsets": 1, "watermarks": 1}}
     lake.merge(SNAPSHOTS, [tuple(known.get(name) for name in SNAPSHOTS.columns)], "c")
@@ -112,12 +112,12 @@ def again(lake: Lake, landed: Sequence[int]) -> None:
 
 
 def through(lake: Lake) -> int:
-    return int(lake.frame(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0] or 0)
+    return max((row.through_snapshot_id for row in stored(lake, LOG_INDEX)), default=0)
 
 
 def check(lake: Lake, landed: Sequence[int]) -> None:
     """Each snapshot has one row of each kind, which is right within its stated error, and no ruler had to restart."""
-    rows = lake.frame(LAG).collect()
+    rows = stored(lake, LAG)
     assert Counter(row.snapshot_id for row in rows) == Counter(landed)
     third = sorted(row.captured_at for row in rows)[2:3]
     for row in rows:
@@ -130,18 +130,17 @@ def check(lake: Lake, landed: Sequence[int]) -> None:
             assert row.bytes_error <= BYTES
             assert row.time_error_ms <= 2 * MINUTE_MS
     for table in (PARTITION_STATUS, GROUP_STATUS):
-        judged = lake.frame(table).collect()
+        judged = stored(lake, table)
         assert Counter(row.snapshot_id for row in judged) == Counter(landed)
         assert {row.status for row in judged} <= {"ok", "unknown"}  # unknown while it has just been seen first
-    forecasts = Counter((row.snapshot_id, row.topic) for row in lake.frame(FORECASTS).collect())
+    forecasts = Counter((row.snapshot_id, row.topic) for row in stored(lake, FORECASTS))
     assert forecasts == Counter((snapshot_id, topic) for snapshot_id in landed for topic in ("t", None))
-    marks = lake.frame(COMPUTED).collect()
+    marks = stored(lake, COMPUTED)
     assert Counter(mark.snapshot_id for mark in marks) == Counter(landed)
-    counted = lake.frame(LAG_HISTOGRAMS, "window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
-    assert [(*row,) for row in counted.agg(F.count("*"), F.sum("count"), F.sum("sum")).collect()] == [
-        (len(landed), len(landed), UNREAD * len(landed))
-    ]
-    assert {row.restarts for row in lake.frame(LOG_INDEX).collect()} <= {0}
+    counted = stored(lake, LAG_HISTOGRAMS, "window_ms = 0 AND measure = 'consumer_lag' AND scope = 'cluster'")
+    assert (len(counted), sum(row["count"] for row in counted)) == (len(landed), len(landed))
+    assert sum(row["sum"] for row in counted) == UNREAD * len(landed)
+    assert {row.restarts for row in stored(lake, LOG_INDEX)} <= {0}
 
 
 @pytest.mark.lengthy

@@ -17,7 +17,8 @@ from pipeline.lake import Lake, of_snapshots, predicates
 from pipeline.lake import ledger as the_ledger
 from pipeline.tables import COMPUTED, LOG_INDEX, SNAPSHOTS, Table
 from tests.helpers.copied import copied
-from tests.helpers.rows import frame
+from tests.helpers.rows import frame, literal_rows
+from tests.helpers.stored import append, store, stored
 
 LEDGER = "cluster snapshot_id snapshot_date run_id status rows groups expected"
 MOST = 3
@@ -81,10 +82,10 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
             indexed += [(cluster, "t", 0, through), (cluster, "t", 1, through - 1)]
     marks += [("west", JOB, i) for i in ALL]
     marks += [(cluster_of("one was passed over"), PASSED_OVER, 5)]
-    lake.replace(SNAPSHOTS, frame(spark, SNAPSHOTS, LEDGER, *ledgers), "true")
-    lake.replace(COMPUTED, frame(spark, COMPUTED, "cluster job snapshot_id", *marks), "true")
+    store(lake, SNAPSHOTS, literal_rows(LEDGER, *ledgers), "true")
+    store(lake, COMPUTED, literal_rows("cluster job snapshot_id", *marks), "true")
     names = "cluster topic partition through_snapshot_id"
-    lake.replace(LOG_INDEX, frame(spark, LOG_INDEX, names, *indexed), "true")
+    store(lake, LOG_INDEX, literal_rows(names, *indexed), "true")
     return lake
 
 
@@ -261,7 +262,7 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
     land(lake, EVERY_MINUTE)
     mark(lake, [i for i in EVERY_MINUTE[:-1] if i != OLD])
     names = "cluster topic partition through_snapshot_id"
-    lake.replace(LOG_INDEX, frame(spark, LOG_INDEX, names, ("east", "t", 0, EVERY_MINUTE[-6])), "true")
+    store(lake, LOG_INDEX, literal_rows(names, ("east", "t", 0, EVERY_MINUTE[-6])), "true")
     return root
 
 
@@ -277,15 +278,19 @@ def long(
     return lake
 
 
-def land(lake: Lake, ids: list[int]) -> None:
+def ledger_rows(ids: list[int]) -> list[dict[str, Any]]:
     rows = [("east", i, utc_date(i), f"run-{i}", "complete", {"watermarks": 2}, 3, None) for i in ids]
-    lake.replace(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, LEDGER, *rows), of_snapshots("east", ids))
+    return literal_rows(LEDGER, *rows)
+
+
+def land(lake: Lake, ids: list[int]) -> None:
+    store(lake, SNAPSHOTS, ledger_rows(ids), of_snapshots("east", ids))
 
 
 def mark(lake: Lake, ids: list[int]) -> None:
     rows = [("east", JOB, i, utc_date(i)) for i in ids]
     names = "cluster job snapshot_id snapshot_date"
-    lake.replace(COMPUTED, frame(lake.spark, COMPUTED, names, *rows), of_snapshots("east", ids))
+    store(lake, COMPUTED, literal_rows(names, *rows), of_snapshots("east", ids))
 
 
 def pending(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
@@ -328,14 +333,14 @@ def test_the_files_of_newer_snapshots_are_joined_where_they_are_many(
     long: Lake, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setattr(the_ledger, "MOST_FILES", 5)
-    newer = EVERY_MINUTE[-6:]
+    newer = [EVERY_MINUTE[-1] + number * MINUTE for number in range(1, 7)]
     for i in newer:
-        land(long, [i])
-    before = {row["snapshot_id"]: row for row in long.frame(SNAPSHOTS).collect()}
+        append(long, SNAPSHOTS, ledger_rows([i]))
+    before = {row["snapshot_id"]: row for row in stored(long, SNAPSHOTS)}
     the_ledger.compact_newer(long, "east", newer[-1])
     after = long.read(SNAPSHOTS)
-    assert {row["snapshot_id"]: row for row in after.collect()} == before
-    assert after.count() == len(EVERY_MINUTE)
+    assert {row["snapshot_id"]: row for row in stored(long, SNAPSHOTS)} == before
+    assert after.count() == len(EVERY_MINUTE) + len(newer)
     files = after.where(f"snapshot_id >= {newer[0]}").select("_metadata.file_path").distinct().count()
     assert files == (6 if "driver" in request.node.name else 1)
 

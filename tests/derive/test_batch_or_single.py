@@ -32,7 +32,7 @@ from pipeline.tables import (
     Table,
 )
 from tests.conftest import ROOT
-from tests.helpers.rows import frame
+from tests.helpers.stored import store, stored
 
 T0 = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
 SNAPSHOTS_TAKEN = 6
@@ -145,14 +145,12 @@ def lake_of(spark: SparkSession, folder: Path, history: list[tuple[int, Rows]], 
         known = {"run_id": "r", "status": status.get(snapshot_id, "complete"), "rows": counts, "groups": 5}
         landed.setdefault(SNAPSHOTS, []).append(of | known)
     for table, found in landed.items():
-        names = sorted({name for row in found for name in row})
-        given = frame(spark, table, " ".join(names), *([row.get(name) for name in names] for row in found))
-        lake.replace(table, given, of_snapshots("c", [snapshot_id for snapshot_id, _ in history]))
+        store(lake, table, found, of_snapshots("c", [snapshot_id for snapshot_id, _ in history]))
     return lake
 
 
 def rows_of(lake: Lake, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = [row.asDict(recursive=True) for row in lake.frame(table).collect()]
+    rows = [row.asDict(recursive=True) for row in stored(lake, table)]
     found = {tuple(row[name] for name in table.key): row for row in rows}
     assert len(found) == len(rows)
     return found

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipeline.common.epoch import utc_date
+from pipeline.common.epoch import to_epoch_ms, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.clients import keep_clients
@@ -41,7 +40,8 @@ from pipeline.tables import (
     Table,
 )
 from tests.helpers.batches import NO_READERS, batch_of
-from tests.helpers.rows import frame
+from tests.helpers.rows import frame, literal_rows
+from tests.helpers.stored import store, stored
 
 MINUTE_MS = 60_000
 # Across midnight, so in two date partitions.
@@ -77,9 +77,9 @@ def land(lake: Lake, cluster: str) -> None:
             lag.append((*of_snapshot, "g", "app", topic, 0, slowly if m <= 5 else 100 * m, 100 * m))
     ids = of_snapshots(cluster, [at_ms(m) for m in range(1, LAST + 1)])
     reported = f"{OF_SNAPSHOT} as_of client_id requests_total source endpoint"
-    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, reported, *positions), ids)
+    store(lake, CLIENT_POSITIONS, literal_rows(reported, *positions), ids)
     readers = f"{OF_SNAPSHOT} group_id client_id topic partition consumed_offset high_watermark"
-    lake.replace(LAG, frame(lake.spark, LAG, readers, *lag), ids)
+    store(lake, LAG, literal_rows(readers, *lag), ids)
 
 
 def keep(lake: Lake, cluster: str, batch: Sequence[int]) -> None:
@@ -96,11 +96,12 @@ def snapshot(minute: int) -> Snapshot:
 
 def rows(lake: Lake, table: Table, cluster: str) -> list[dict[str, Any]]:
     """The rows by time, with instants as minutes."""
-    stored = lake.frame(table, of_cluster(cluster))
-    times = {n: (F.unix_millis(n) - FIRST_MS) / MINUTE_MS for n in stored.columns if n.endswith(("_at", "_seen"))}
-    if table is FINDING_HISTORY:
-        times["snapshot_id"] = (F.col("snapshot_id") - FIRST_MS) / MINUTE_MS
-    found = [r.asDict() for r in stored.withColumns(times).collect()]
+    found = [row.asDict() for row in stored(lake, table, of_cluster(cluster))]
+    for row in found:
+        times = {n: to_epoch_ms(at) for n, at in row.items() if isinstance(at, datetime)}
+        if table is FINDING_HISTORY:
+            times["snapshot_id"] = row["snapshot_id"]
+        row |= {name: minute_of(at) for name, at in times.items()}
     return sorted(found, key=str)
 
 
@@ -193,7 +194,7 @@ def land_old(lake: Lake, cluster: str) -> None:
         (WATERMARKS, "topic partition high_watermark", ends),
     )
     for table, names, found in landed:
-        lake.replace(table, frame(lake.spark, table, f"{OF_SNAPSHOT} {names}", *found), ids)
+        store(lake, table, literal_rows(f"{OF_SNAPSHOT} {names}", *found), ids)
 
 
 def test_a_large_cluster_has_the_same_findings_about_clients(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,10 +267,10 @@ def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
     ids = of_snapshots("absurd", [at_ms(m) for m in range(1, 6)])
     reported = "as_of client_id source endpoint fetcher topic partition fetched_offset consumed_offset requests_total "
     reported += "bytes_total reported_lag queue_chunks"
-    lake.replace(CLIENT_POSITIONS, frame(lake.spark, CLIENT_POSITIONS, f"{OF_SNAPSHOT} {reported}", *positions), ids)
+    store(lake, CLIENT_POSITIONS, literal_rows(f"{OF_SNAPSHOT} {reported}", *positions), ids)
     readers = "group_id client_id topic partition committed_offset consumed_offset fetched_offset high_watermark "
     readers += "consumer_lag divergence uncommitted fetcher_lag consumer_lag_bytes"
-    lake.replace(LAG, frame(lake.spark, LAG, f"{OF_SNAPSHOT} {readers}", *lag), ids)
+    store(lake, LAG, literal_rows(f"{OF_SNAPSHOT} {readers}", *lag), ids)
     keep(lake, "absurd", [1, 2, 3, 4, 5])
     keep(lake, "absurd", [5])
     assert {row["client_id"] for row in rows(lake, CLIENT_DIVERGENCE, "absurd")} == {"app-0", "app-1", "app-2"}

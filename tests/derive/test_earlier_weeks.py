@@ -15,7 +15,8 @@ from pipeline.derive.backlog import JOB
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FORECASTS, SNAPSHOTS, WATERMARKS
-from tests.helpers.rows import frame
+from tests.helpers.rows import literal_rows
+from tests.helpers.stored import store, stored
 
 T0 = int(datetime(2026, 1, 26, 9, tzinfo=UTC).timestamp() * 1000)
 """Monday morning, a full hour: the last snapshot."""
@@ -72,12 +73,10 @@ def a_lake(spark: SparkSession, folder: Path, holes: set[tuple[int, int]]) -> La
         counts = {table.name: len(rows) for table, rows in found.items()}
         ledger.append(("c", snapshot_id, utc_date(snapshot_id), "r", "complete", counts, 2, 5 * MINUTE_MS))
     for table, rows in landed.items():
-        names = sorted({name for row in rows for name in row})
-        given = frame(spark, table, " ".join(names), *([row.get(name) for name in names] for row in rows))
-        lake.replace(table, given, of_snapshots("c", IDS))
-    lake.replace(SNAPSHOTS, frame(spark, SNAPSHOTS, LEDGER, *ledger), "true")
+        store(lake, table, rows, of_snapshots("c", IDS))
+    store(lake, SNAPSHOTS, literal_rows(LEDGER, *ledger), "true")
     marks = [("c", JOB, i, utc_date(i)) for i, _ in old]
-    lake.replace(COMPUTED, frame(spark, COMPUTED, "cluster job snapshot_id snapshot_date", *marks), "true")
+    store(lake, COMPUTED, literal_rows("cluster job snapshot_id snapshot_date", *marks), "true")
     rates = [
         ("c", i, utc_date(i), group, topic, rate)
         for i, rate in old
@@ -85,7 +84,7 @@ def a_lake(spark: SparkSession, folder: Path, holes: set[tuple[int, int]]) -> La
         for topic in ("t", None)
     ]
     names = "cluster snapshot_id snapshot_date group_id topic written_per_s_1h"
-    lake.replace(FORECASTS, frame(spark, FORECASTS, names, *rates), "true")
+    store(lake, FORECASTS, literal_rows(names, *rates), "true")
     return lake
 
 
@@ -95,7 +94,7 @@ def compute(lake: Lake, *again: int) -> dict[tuple[int, str, str | None], dict[s
         lake.delete(COMPUTED, of_snapshots("c", [snapshot_id]))
     with for_few_rows(lake.spark):
         compute_cluster(lake, "c", lambda: utc(T0 + HOUR_MS))
-    rows = lake.frame(FORECASTS, of_snapshots("c", IDS)).collect()
+    rows = stored(lake, FORECASTS, of_snapshots("c", IDS))
     return {(row["snapshot_id"], row["group_id"], row["topic"]): row.asDict() for row in rows}
 
 

@@ -12,7 +12,7 @@ from pipeline.derive.judged import subjects_judged
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import CLIENT_DIVERGENCE, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, WATERMARKS, Table
-from tests.helpers.reports import frame
+from tests.helpers.stored import store
 
 T0 = 1_769_860_800_000
 FIRST, WHOLE, PARTIAL = (T0 + number * 20 * MINUTE_MS for number in range(3))
@@ -83,7 +83,7 @@ def test_subjects_that_could_be_judged_in_other_snapshots(spark: SparkSession, t
         lake.prepare()
         for table, rows in ROWS.items():
             dated = [r | {"cluster": "east", "snapshot_date": utc_date(r["snapshot_id"])} for r in rows]
-            lake.replace(table, frame(spark, table, *dated), of_snapshots("east", JUDGED["cluster"]))
+            store(lake, table, dated, of_snapshots("east", JUDGED["cluster"]))
         if by == "spark":
             vars(lake)["_driver"] = None
         none = subjects_judged(lake, "east", JUDGED, [PARTIAL], {"no_progress"}, has_clients=False)

@@ -18,7 +18,7 @@ from pipeline.derive.log_index import Index
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, FINDINGS, GROUP_MEMBERS, GROUP_STATUS, SNAPSHOTS, WATERMARKS, Table
-from tests.helpers.reports import frame
+from tests.helpers.stored import store, stored
 
 T0 = 1_769_860_800_000
 DENIED = {"error": "TOPIC_AUTHORIZATION_FAILED"}
@@ -44,7 +44,7 @@ def write(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -
                     | {"cluster": "east", "snapshot_id": at(row["minute"]), "snapshot_date": utc_date(T0)}
                     for row in some
                 ]
-                lake.replace(table, frame(spark, table, *dated), of_snapshots("east", [*map(at, range(20))]))
+                store(lake, table, dated, of_snapshots("east", [*map(at, range(20))]))
         if request.param == "spark":
             vars(lake)["_driver"] = None
         return lake
@@ -200,9 +200,9 @@ def test_findings_end_although_no_snapshot_is_complete(spark: SparkSession, tmp_
         lake.prepare()
         for table in snapshots[0]:
             rows = [row for landed in snapshots for row in landed[table]]
-            lake.replace(table, frame(spark, table, *rows), of_snapshots("east", [*map(at, range(0, 300, 15))]))
+            store(lake, table, rows, of_snapshots("east", [*map(at, range(0, 300, 15))]))
         compute_cluster(lake, "east", lambda: utc(at(300)), most=5)
-        found = lake.frame(FINDINGS).collect()
+        found = stored(lake, FINDINGS)
     resolved = {row.group_id: to_epoch_ms(row.resolved_at) for row in found if row.kind == "no_progress"}
     assert resolved == dict.fromkeys(("kept", "deleted"), at(15 * AGAIN))
     assert len(resolved) == sum(row.kind == "no_progress" for row in found)

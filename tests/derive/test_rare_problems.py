@@ -26,7 +26,7 @@ from pipeline.tables import (
     WATERMARKS,
     Table,
 )
-from tests.helpers.reports import frame
+from tests.helpers.stored import store, stored
 
 T0 = 1_769_860_800_000
 QUARTER_MS = 15 * MINUTE_MS
@@ -106,9 +106,7 @@ def land(lake: Lake, numbers: Sequence[int]) -> None:
     at = [{"cluster": "east", "snapshot_id": i, "snapshot_date": utc_date(i)} for i in FAILED]
     landed[SNAPSHOTS] += [failed | {"run_id": "r", "status": "failed"} for failed in at]
     for table, found in landed.items():
-        lake.replace(
-            table, frame(lake.spark, table, *found), of_snapshots("east", [*(IDS[n] for n in numbers), *FAILED])
-        )
+        store(lake, table, found, of_snapshots("east", [*(IDS[n] for n in numbers), *FAILED]))
 
 
 def snapshot(second: int) -> Snapshot:
@@ -168,8 +166,8 @@ def test_each_problem_is_one_finding_until_snapshots_show_that_it_has_ended(
         lake.prepare()
         land(lake, range(len(IDS)))
         compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
-        rows = lake.frame(FINDINGS).collect()
-        history = lake.frame(FINDING_HISTORY, "kind = 'flapping_member'").collect()
+        rows = stored(lake, FINDINGS)
+        history = stored(lake, FINDING_HISTORY, "kind = 'flapping_member'")
     found = {row.kind: row for row in rows}
     assert {kind: (row.group_id, row.client_id, row.topic, *times_of(row)) for kind, row in found.items()} == {
         "flapping_member": ("orders", None, None, 4, 6, 10, 12),

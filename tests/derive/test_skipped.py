@@ -14,7 +14,7 @@ from pipeline.derive import compute_cluster
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, FINDING_HISTORY, FINDINGS, GROUP_MEMBERS, SNAPSHOTS, WATERMARKS, Table
-from tests.helpers.reports import frame
+from tests.helpers.stored import store, stored
 
 T0 = 1_769_860_800_000
 SNAPSHOTS_TAKEN = 11
@@ -89,7 +89,7 @@ def land(lake: Lake, numbers: Iterable[int]) -> None:
         landed.setdefault(SNAPSHOTS, []).append(known)
     for table, found in landed.items():
         ids = sorted({row["snapshot_id"] for row in found})
-        lake.replace(table, frame(lake.spark, table, *found), of_snapshots("east", ids))
+        store(lake, table, found, of_snapshots("east", ids))
 
 
 def times_of(row: Row) -> list[int | None]:
@@ -102,7 +102,8 @@ def times_of(row: Row) -> list[int | None]:
     ("most", "late"),
     [
         pytest.param(None, (), id="together"),
-        pytest.param(1, (), id="one by one"),
+        # The third batch begins with the reset.
+        pytest.param(3, (), id="in four batches"),
         pytest.param(None, (LATE,), id="one is late"),
     ],
 )
@@ -117,8 +118,8 @@ def test_a_reset_is_one_finding_until_it_is_undone(
         if late:
             land(lake, late)
             compute_cluster(lake, "east", lambda: utc(IDS[-1]), most=most)
-        rows = lake.frame(FINDINGS, "kind IN ('skipped', 'rewound')").collect()
-        history = lake.frame(FINDING_HISTORY, "kind = 'skipped'").collect()
+        rows = stored(lake, FINDINGS, "kind IN ('skipped', 'rewound')")
+        history = stored(lake, FINDING_HISTORY, "kind = 'skipped'")
     found = {(row.kind, row.group_id): row for row in rows}
     assert {key: (row.topic, row.partitions, row.magnitude, *times_of(row)) for key, row in found.items()} == {
         ("skipped", "shop"): ("t", [0, 1], 1_010.0, RESET, LAST, None, None),

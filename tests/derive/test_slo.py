@@ -14,10 +14,10 @@ from pipeline.config.slo import SloConfig
 from pipeline.derive import compute_cluster
 from pipeline.derive.batches import Settings
 from pipeline.lake import Lake, of_snapshots
-from pipeline.lake.few_rows import expects_few, for_few_rows
+from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, FINDING_HISTORY, FINDINGS, SLO, SNAPSHOTS, WATERMARKS, Table
 from tests.helpers.copied import copied
-from tests.helpers.reports import frame
+from tests.helpers.stored import store, stored
 
 FIRST_MS = 1_769_893_200_000  # 2026-01-31T21:00:00Z: the snapshots are in two date partitions
 EVERY = 20 * MINUTE_MS
@@ -70,7 +70,7 @@ def land(lake: Lake, numbers: Sequence[int]) -> None:
             at | {"run_id": "r", "status": "complete", "rows": counts, "groups": 3, "schedule_ms": EVERY}
         )
     for table, some in rows.items():
-        lake.replace(table, frame(lake.spark, table, *some), of_snapshots("east", ids))
+        store(lake, table, some, of_snapshots("east", ids))
 
 
 def bronze(number: int) -> dict[Table, list[dict[str, Any]]]:
@@ -97,7 +97,7 @@ def compute(lake: Lake, slos: Mapping[str, SloConfig] = SLOS, most: int | None =
 
 
 def contents(lake: Lake, table: Table = SLO) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = [row.asDict() for row in lake.frame(table).collect()]
+    rows = [row.asDict() for row in stored(lake, table)]
     found = {tuple(row[name] for name in table.key): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -110,7 +110,7 @@ def burning(lake: Lake, table: Table = FINDINGS) -> list[dict[str, Any]]:
 
 def series(lake: Lake, group: str, *names: str) -> dict[int, tuple[Any, ...]]:
     """The values of some columns by the number of the snapshot."""
-    rows = lake.frame(SLO, f"group_id = '{group}'").collect()
+    rows = stored(lake, SLO, f"group_id = '{group}'")
     return {IDS.index(row["snapshot_id"]): tuple(row[name] for name in names) for row in rows}
 
 
@@ -169,15 +169,6 @@ def test_smaller_batches_have_the_same_rows(spark: SparkSession, computed: Lake,
 
 
 @pytest.mark.thorough
-def test_spark_computes_the_same_rows_as_the_driver(spark: SparkSession, computed: Lake, tmp_path: Path) -> None:
-    assert not expects_few(spark)
-    lake = make(spark, tmp_path / "lake", range(8))
-    compute(lake, most=5)
-    expected = {key: row for key, row in contents(computed).items() if key[1] <= IDS[7]}
-    assert contents(lake) == expected
-
-
-@pytest.mark.thorough
 def test_snapshots_that_are_computed_again_have_the_same_rows(
     spark: SparkSession, computed: Lake, tmp_path: Path
 ) -> None:
@@ -198,7 +189,7 @@ def two_absent(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize("most", [pytest.param(None, marks=pytest.mark.lengthy), 1])
 def test_a_late_snapshot_adds_nothing_to_the_sums(
     spark: SparkSession, two_absent: Lake, tmp_path: Path, most: int | None
 ) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.common.epoch import utc_date
 from pipeline.common.rows import Rows
@@ -25,7 +24,8 @@ from pipeline.lake import Lake, lake_tables, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import COMMITTED_OFFSETS, COMPUTED, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, WATERMARKS
 from tests.helpers.batches import NO_READERS, batch_of
-from tests.helpers.rows import frame
+from tests.helpers.rows import literal_rows
+from tests.helpers.stored import store, stored
 
 T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
 FIRST_MS = 1_769_860_800_000
@@ -71,7 +71,7 @@ def land(lake: Lake, ids: list[int]) -> None:
         (COMMITTED_OFFSETS, "group_id topic partition committed_offset captured_at", commits),
         (WATERMARKS, f"topic partition topic_id leader {RUNGS} log_bytes log_bytes_error captured_at", ends),
     ):
-        lake.replace(table, frame(lake.spark, table, f"{columns} {names}", *rows), of_snapshots("c", ids))
+        store(lake, table, literal_rows(f"{columns} {names}", *rows), of_snapshots("c", ids))
     given = [{"cluster": "c", "snapshot_id": i, "snapshot_date": utc_date(i), "run_id": "r"} for i in ids]
     ledger = [
         tuple((row | {"status": "complete", "started_at": T0}).get(n) for n in SNAPSHOTS.columns) for row in given
@@ -86,17 +86,17 @@ def at(snapshot_id: int) -> tuple[datetime, int]:
 
 
 def results(lake: Lake) -> list[Any]:
-    return sorted(tuple(row) for row in lake.frame(LAG).select(*RESULTS).collect())
+    return sorted(tuple(row) for row in stored(lake, LAG, "true", *RESULTS))
 
 
 def through(lake: Lake) -> int:
-    return int(lake.frame(LOG_INDEX).agg(F.max("through_snapshot_id")).collect()[0][0])
+    return max(row.through_snapshot_id for row in stored(lake, LOG_INDEX))
 
 
 def counts_of_hours(lake: Lake) -> list[int]:
     """How many values of consumer_lag the group has in each hour."""
     hours = "window_ms = 3600000 AND scope = 'group' AND measure = 'consumer_lag'"
-    return [row["count"] for row in lake.frame(LAG_HISTOGRAMS, hours).collect()]
+    return [row["count"] for row in stored(lake, LAG_HISTOGRAMS, hours)]
 
 
 def once(action: Callable[[], Any], then: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,21 +157,21 @@ def test_an_index_written_just_before_sparks_commit_is_not_replaced(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on an object store: the rows that are written are read in the same transaction, and reading them fails."""
-    monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
     with for_few_rows(lake.spark):
-        store = Lake(lake.spark, lake._config)
-        land(store, IDS[:4])
-        behind = index.Index.of(store, "c", [], IDS[:3], through=None)
+        remote = Lake(lake.spark, lake._config)
+        vars(remote)["_driver"] = None
+        land(lake, IDS[:4])
+        behind = index.Index.of(remote, "c", [], IDS[:3], through=None)
         check = index.Index._check_unchanged
 
         def then_overtaken(found: index.Index) -> None:
             check(found)
             other()
 
-        other = once(lambda: compute_cluster(store, "c", lambda: T0), lambda: None)
+        other = once(lambda: compute_cluster(lake, "c", lambda: T0), lambda: None)
         monkeypatch.setattr(index.Index, "_check_unchanged", then_overtaken)
         behind.keep(behind.watermarks(IDS[:3]))
-        assert through(store) == IDS[3]
+        assert through(remote) == IDS[3]
 
 
 def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,11 +191,11 @@ def test_an_hour_has_the_snapshots_of_both_jobs(lake: Lake, monkeypatch: pytest.
     assert counts_of_hours(lake) == [len(IDS)]
 
 
-def keep_histograms_of(store: Lake, snapshot_id: int) -> None:
+def keep_histograms_of(remote: Lake, snapshot_id: int) -> None:
     snapshot = Snapshot(snapshot_id, "r", "complete", commits=1, ends=1, members=0, positions=0, rows=2, groups=1)
-    backlog = Backlog([snapshot], [], index.Index(store, "c", (), None), has_more=False)
-    lag = Rows(store.spark.table(store.identifier(LAG)).where(of_snapshots("c", [snapshot_id])))
-    batch = batch_of(store, "c", backlog, T0 + timedelta(hours=2))
+    backlog = Backlog([snapshot], [], index.Index(remote, "c", (), None), has_more=False)
+    lag = Rows(remote.spark.table(remote.identifier(LAG)).where(of_snapshots("c", [snapshot_id])))
+    batch = batch_of(remote, "c", backlog, T0 + timedelta(hours=2))
     histograms.keep_histograms(batch, replace(NO_READERS, lag=lag))
 
 
@@ -207,11 +207,11 @@ def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(
     monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)  # as on an object store
     rows = [("c", i, utc_date(i), "g", "t", 0, 1, 7) for i in IDS[:2]]
     names = "cluster snapshot_id snapshot_date group_id topic partition leader consumer_lag"
-    lake.replace(LAG, frame(lake.spark, LAG, names, *rows), of_snapshots("c", IDS[:2]))
-    store = Lake(lake.spark, lake._config)
+    store(lake, LAG, literal_rows(names, *rows), of_snapshots("c", IDS[:2]))
+    remote = Lake(lake.spark, lake._config)
     is_computing, may_go_on = tmp_path / "is_computing", tmp_path / "may_go_on"
 
-    keep = partial(keep_histograms_of, store)
+    keep = partial(keep_histograms_of, remote)
 
     def wait_on_a_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -237,7 +237,7 @@ def test_an_hour_that_spark_writes_has_the_snapshots_of_both_jobs(
         keep(IDS[0])
         done.result()
     assert "another writer was first, trying again" in caplog.text
-    assert counts_of_hours(store) == [2]
+    assert counts_of_hours(remote) == [2]
 
 
 def wait_for(file: Path) -> None:
@@ -253,12 +253,9 @@ def test_an_absurd_commit_only_has_the_status_beyond_end(lake: Lake) -> None:
     land(lake, IDS[:3])
     columns = "cluster snapshot_id snapshot_date group_id topic partition committed_offset captured_at"
     absurd = [("c", i, utc_date(i), "h", "t", 0, 2**63 - 1, at(i)[0]) for i in IDS[:3]]
-    commits = lake.frame(COMMITTED_OFFSETS).unionByName(
-        frame(lake.spark, COMMITTED_OFFSETS, columns, *absurd), allowMissingColumns=True
-    )
-    lake.replace(COMMITTED_OFFSETS, commits.localCheckpoint(), "true")
+    store(lake, COMMITTED_OFFSETS, literal_rows(columns, *absurd), "group_id = 'h'")
     assert compute_cluster(lake, "c", lambda: T0) == 3
-    found = lake.frame(LAG, "group_id = 'h'").orderBy("snapshot_id").collect()
+    found = sorted(stored(lake, LAG, "group_id = 'h'"), key=lambda row: row.snapshot_id)
     ends = [at(i)[1] for i in IDS[:3]]
     assert [row["consumer_lag"] for row in found] == [end - (2**63 - 1) for end in ends]
     assert {row["offset_status"] for row in found} == {"beyond_end"}

@@ -1,6 +1,6 @@
 """Literal rows as DataFrames: name the columns that matter; the others are NULL."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -29,16 +29,17 @@ def frame(spark: SparkSession, table: Table, names: str, *rows: Sequence[Any]) -
     """A DataFrame with the table's schema. `names` are the given columns, separated by blanks. The default cluster is
     `east`.
     """
-    values = _values(names, rows)
+    values = literal_rows(names, *rows)
     return spark.createDataFrame([tuple(v.get(c) for c in table.columns) for v in values], table.schema)
 
 
 def few_rows(table: Table, names: str, *rows: Sequence[Any]) -> Rows:
     """The same rows as functions of Arrow tables take them, without Spark."""
-    return Rows(pa.Table.from_pylist(_values(names, rows), arrow_schema(table.schema)))
+    return Rows(pa.Table.from_pylist(literal_rows(names, *rows), arrow_schema(table.schema)))
 
 
-def _values(names: str, rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+def literal_rows(names: str, *rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """The same rows as dictionaries."""
     given = names.split()
     defaults = {"cluster": "east", "snapshot_date": SNAPSHOT_DATE}
     return [defaults | dict(zip(given, row, strict=True)) for row in rows]
