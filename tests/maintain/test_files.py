@@ -22,7 +22,8 @@ from pipeline.tables import FORECASTS, LAG, PARTITION_STATUS, SNAPSHOTS, TABLES,
 from tests.helpers.deltas import delta
 from tests.helpers.full_rows import ID, full_row, with_values
 from tests.helpers.full_rows import found as stored_rows
-from tests.helpers.rows import frame
+from tests.helpers.rows import literal_rows
+from tests.helpers.stored import store, stored
 
 TODAY = date(2026, 2, 1)
 DAY = "2026-01-31"
@@ -44,9 +45,7 @@ def land(lake: Lake, hour: int, groups: tuple[str, ...] = GROUPS) -> None:
     snapshot_id = MIDNIGHT_MS + hour * HOUR_MS
     day = utc_date(snapshot_id)
     rows = [(snapshot_id, day, group, "t", partition, hour) for group in groups for partition in (1, 0)]
-    lake.replace(
-        LAG, frame(lake.spark, LAG, NAMES, *rows).coalesce(1), of_snapshots("east", [snapshot_id]), most=len(rows)
-    )
+    store(lake, LAG, literal_rows(NAMES, *rows), of_snapshots("east", [snapshot_id]))
 
 
 def land_all(lake: Lake, hours: Iterable[int]) -> None:
@@ -67,7 +66,7 @@ def parquet_files(lake: Lake, table: Table = LAG, day: str = DAY) -> list[str]:
 
 def found(lake: Lake) -> list[tuple[Any, ...]]:
     columns = ("snapshot_id", "group_id", "topic", "partition", "consumer_lag")
-    return sorted(tuple(row) for row in lake.frame(LAG).select(*columns).collect())
+    return sorted(tuple(row) for row in stored(lake, LAG, "true", *columns))
 
 
 def expected(hours: range) -> list[tuple[Any, ...]]:
@@ -79,10 +78,10 @@ def test_a_past_day_becomes_one_file_sorted_by_series_and_then_by_time(any_lake:
     before, today = found(any_lake), parquet_files(any_lake, day="2026-02-01")
     assert run(any_lake).joined[LAG.name] == (3, 1)
     (file,) = parquet_files(any_lake)
-    stored = pq.ParquetFile(file)
-    series = stored.read(["group_id", "partition", "snapshot_id"]).to_pylist()
+    parquet = pq.ParquetFile(file)
+    series = parquet.read(["group_id", "partition", "snapshot_id"]).to_pylist()
     assert series == sorted(series, key=lambda row: tuple(row.values()))
-    columns = {c.path_in_schema: c for c in map(stored.metadata.row_group(0).column, range(len(stored.schema)))}
+    columns = {c.path_in_schema: c for c in map(parquet.metadata.row_group(0).column, range(len(parquet.schema)))}
     assert columns["committed_offset"].compression == "ZSTD"
     assert columns["committed_offset"].encodings == ("DELTA_BINARY_PACKED",)
     assert "RLE_DICTIONARY" in columns["group_id"].encodings

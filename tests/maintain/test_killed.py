@@ -18,15 +18,17 @@ from pipeline.tables import COMPUTED, LAG, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.conftest import ROOT
 from tests.helpers import killed_job
 from tests.helpers.killed_job import Run
-from tests.helpers.rows import frame
+from tests.helpers.rows import literal_rows
+from tests.helpers.stored import store, stored
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(3 * killed_job.TIMEOUT_S)]
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-KILLS = ("delete 1 after", "sort 1 amid", "vacuum 3 before")
+KILLS = ("sort 1 amid",)
+"""While a file is half written. test_maintain.py ends jobs between the steps, within its own process."""
 MORE_KILLS = (
-    *("delete 1 before", "replace 1 after", "sort 1 before"),
-    *("sort 1 after", "join 1 after", "checkpoint 9 after"),
+    *("delete 1 before", "delete 1 after", "replace 1 after", "sort 1 before"),
+    *("sort 1 after", "join 1 after", "checkpoint 9 after", "vacuum 3 before"),
 )
 SIGKILLED = -9
 
@@ -63,11 +65,11 @@ def original(spark: SparkSession, folder: Path) -> Lake:
 def add(lake: Lake, table: Table, names: str, *rows: tuple[Any, ...]) -> None:
     snapshot_ids = ", ".join(str(row[0]) for row in rows)
     where = f"cluster = 'east' AND snapshot_id IN ({snapshot_ids})"
-    lake.replace(table, frame(lake.spark, table, names, *rows).coalesce(1), where, most=len(rows))
+    store(lake, table, literal_rows(names, *rows), where)
 
 
 def contents(lake: Lake) -> dict[str, list[str]]:
-    return {table.name: sorted(map(str, lake.frame(table).collect())) for table in TABLES}
+    return {table.name: sorted(map(str, stored(lake, table))) for table in TABLES}
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from pipeline.maintain import rename_cluster
 from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES
 from tests.conftest import ROOT
 from tests.helpers.copied import copied
+from tests.helpers.stored import stored
 
 OLD, NEW = "demo", "production"
 pytestmark = pytest.mark.thorough
@@ -69,7 +70,7 @@ def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> N
     assert contents(lake, NEW) == before
     assert not any(contents(lake, OLD).values())
     known = kinds_by_id(lake)
-    newest = max(row["snapshot_id"] for row in lake.frame(LAG, of_cluster(NEW), "snapshot_id").collect())
+    newest = max(row.snapshot_id for row in stored(lake, LAG, of_cluster(NEW), "snapshot_id"))
     lake.delete(COMPUTED, f"{of_cluster(NEW)} AND snapshot_id = {newest}")
     with for_few_rows(lake.spark):
         assert compute_cluster(lake, NEW, lambda: datetime.now(UTC)) == 1
@@ -80,18 +81,17 @@ def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> N
 
 
 def kinds_by_id(lake: Lake) -> dict[str, str]:
-    rows = lake.frame(FINDINGS, of_cluster(NEW), "finding_id", "kind").collect()
-    return {row["finding_id"]: row["kind"] for row in rows}
+    return {row.finding_id: row.kind for row in stored(lake, FINDINGS, of_cluster(NEW))}
 
 
 def test_messages_belong_to_the_same_findings_as_before(lake: Lake) -> None:
-    old_ids = {row["finding_id"] for row in lake.frame(FINDINGS, of_cluster(OLD), "finding_id").collect()}
+    old_ids = {row.finding_id for row in stored(lake, FINDINGS, of_cluster(OLD))}
     sent_at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     sent = (OLD, min(old_ids), "chat", "opened", "sent", 1, sent_at, sent_at, None)
     lake.merge(NOTIFICATIONS, [sent], OLD)
     rename_cluster(lake, OLD, NEW)
-    new_ids = {row["finding_id"] for row in lake.frame(FINDINGS, of_cluster(NEW), "finding_id").collect()}
-    (message,) = lake.frame(NOTIFICATIONS, of_cluster(NEW)).collect()
+    new_ids = {row.finding_id for row in stored(lake, FINDINGS, of_cluster(NEW))}
+    (message,) = stored(lake, NOTIFICATIONS, of_cluster(NEW))
     assert message["finding_id"] in new_ids - old_ids
 
 

@@ -13,7 +13,8 @@ from pipeline.lake import Lake
 from pipeline.maintain import maintain
 from pipeline.maintain.rollup import keep_rollup
 from pipeline.tables import LAG, LAG_ROLLUP, PARTITION_STATUS, SNAPSHOTS
-from tests.helpers.rows import frame
+from tests.helpers.rows import frame, literal_rows
+from tests.helpers.stored import store, stored
 
 NOW = datetime(2026, 6, 30, 12, tzinfo=UTC)
 OLD = datetime(2026, 3, 1, tzinfo=UTC)
@@ -51,27 +52,26 @@ def test_a_window_has_the_smallest_the_greatest_and_the_last_value(spark: SparkS
 
 def put(lake: Lake, *rows: tuple[Any, ...]) -> None:
     where = f"cluster = 'east' AND snapshot_id IN ({', '.join(str(r[0]) for r in rows)})"
-    lake.replace(LAG, frame(lake.spark, LAG, NAMES, *rows), where, most=len(rows))
+    store(lake, LAG, literal_rows(NAMES, *rows), where)
 
 
 @pytest.fixture
 def old_lake(lake: Lake) -> Lake:
     put(lake, *ROWS, row(NOW, 1, 900))
     ledger = (to_epoch_ms(NOW), utc_date(to_epoch_ms(NOW)), "complete")
-    rows = frame(lake.spark, SNAPSHOTS, "snapshot_id snapshot_date status", ledger)
-    lake.replace(SNAPSHOTS, rows, "cluster = 'east'", most=1)
+    store(lake, SNAPSHOTS, literal_rows("snapshot_id snapshot_date status", ledger), "cluster = 'east'")
     return lake
 
 
 def windows(lake: Lake) -> list[tuple[Any, ...]]:
     columns = ("window_ms", "window_start", "snapshots", "max_consumer_lag")
-    return sorted(tuple(row) for row in lake.frame(LAG_ROLLUP).select(*columns).collect())
+    return sorted(tuple(row) for row in stored(lake, LAG_ROLLUP, "true", *columns))
 
 
 EXPECTED = [
-    (HOUR_MS, OLD.replace(tzinfo=None), 3, 30),
-    (HOUR_MS, OLD.replace(tzinfo=None) + timedelta(hours=2), 1, 4),
-    (DAY_MS, OLD.replace(tzinfo=None), 4, 30),
+    (HOUR_MS, OLD, 3, 30),
+    (HOUR_MS, OLD + timedelta(hours=2), 1, 4),
+    (DAY_MS, OLD, 4, 30),
 ]
 
 
@@ -81,11 +81,11 @@ def test_rows_that_are_removed_are_rolled_up_if_that_is_configured(old_lake: Lak
     assert windows(old_lake) == EXPECTED
     maintain(old_lake, RetentionConfig(rollup=True), ["east"], lambda: NOW)
     assert windows(old_lake) == EXPECTED
-    assert old_lake.frame(LAG).count() == 1
+    assert len(stored(old_lake, LAG)) == 1
     # A row that turns up later does not replace the windows of the others.
     put(old_lake, row(OLD + timedelta(minutes=7), 1, 1), row(OLD + timedelta(hours=5), 2, 2))
     maintain(old_lake, RetentionConfig(rollup=True), ["east"], lambda: NOW)
-    assert windows(old_lake) == sorted([*EXPECTED, (HOUR_MS, OLD.replace(tzinfo=None) + timedelta(hours=5), 1, 2)])
+    assert windows(old_lake) == sorted([*EXPECTED, (HOUR_MS, OLD + timedelta(hours=5), 1, 2)])
     # The hours have a retention, days have none.
     maintain(old_lake, RetentionConfig.model_validate({"hours": "30d"}), ["east"], lambda: NOW)
     assert windows(old_lake) == EXPECTED[2:]
@@ -93,5 +93,5 @@ def test_rows_that_are_removed_are_rolled_up_if_that_is_configured(old_lake: Lak
 
 def test_without_the_setting_nothing_is_rolled_up(old_lake: Lake) -> None:
     maintain(old_lake, RetentionConfig(), ["east"], lambda: NOW)
-    assert old_lake.frame(LAG).count() == 1
+    assert len(stored(old_lake, LAG)) == 1
     assert windows(old_lake) == []
