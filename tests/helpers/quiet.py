@@ -12,6 +12,7 @@ from demo.workload.seeding import commit_offsets
 from pipeline.config import Config, load_config
 from pipeline.lake import Lake
 from pipeline.tables import LAG
+from tests.helpers.stored import stored
 
 RECORDS = 5
 LAG_COLUMNS = ("group_id", "topic", "partition", "committed_offset", "high_watermark", "consumer_lag", "offset_status")
@@ -43,10 +44,8 @@ def expected_lag(prefix: str) -> list[tuple[object, ...]]:
 
 def lag_rows(lake: Lake, cluster: str, snapshot_id: int | None = None) -> list[tuple[object, ...]]:
     """LAG_COLUMNS of all lag rows of a cluster, or of one snapshot of it, sorted."""
-    rows = lake.frame(LAG, f"cluster = '{cluster}'")
-    if snapshot_id is not None:
-        rows = rows.where(f"snapshot_id = {snapshot_id}")
-    return sorted(tuple(row) for row in rows.select(*LAG_COLUMNS).collect())
+    where = f"cluster = '{cluster}'" + ("" if snapshot_id is None else f" AND snapshot_id = {snapshot_id}")
+    return sorted(tuple(row) for row in stored(lake, LAG, where, *LAG_COLUMNS))
 
 
 def write_config(

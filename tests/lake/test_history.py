@@ -10,7 +10,8 @@ from pipeline.common.errors import LakeError
 from pipeline.lake import Lake, lake_tables
 from pipeline.lake.history import FILES_RETENTION, LOG_RETENTION, MOST_COMMITS, keeps_too_little, retention_hours
 from pipeline.tables import LOG_INDEX, Table
-from tests.helpers.rows import frame
+from tests.helpers.rows import literal_rows
+from tests.helpers.stored import store
 
 DAY_S = 86_400
 
@@ -80,8 +81,7 @@ def test_neither_a_property_nor_a_setting_shortens_the_week(
 
 def commit(lake: Lake, times: int) -> None:
     for number in range(times):
-        rows = frame(lake.spark, LOG_INDEX, "topic partition restarts", ("t", 0, number))
-        lake.replace(LOG_INDEX, rows, "cluster = 'east'", most=1)
+        store(lake, LOG_INDEX, literal_rows("topic partition restarts", ("t", 0, number)), "cluster = 'east'")
 
 
 @pytest.mark.parametrize(("kept", "left"), [(None, 1), ("interval 1 days", MOST_COMMITS + 1)])

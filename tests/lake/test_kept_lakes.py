@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from demo.embedded_kafka.broker import EmbeddedKafka
 from jobs import report, run
@@ -29,6 +29,7 @@ from pipeline.tables import (
 )
 from tests.conftest import ROOT
 from tests.helpers.quiet import expected_lag, lag_rows, seed, write_config
+from tests.helpers.stored import stored
 
 KEPT = sorted((ROOT / "tests" / "data" / "lakes").glob("*.tar.xz"), key=lambda path: int(path.name.split(".")[0]))
 # The oldest lake takes every step of the upgrade, and most users have the newest. The others are tested less often.
@@ -42,11 +43,7 @@ OLD, NEW, PREFIX = "demo", "new", "kept"
 
 def counted(lake: Lake, cluster: str) -> dict[str, int]:
     """The number of rows in each table."""
-    return {table.name: lake.frame(table, of_cluster(cluster)).count() for table in TABLES}
-
-
-def newest(rows: DataFrame) -> int:
-    return max(row["snapshot_id"] for row in rows.select("snapshot_id").distinct().collect())
+    return {table.name: len(stored(lake, table, of_cluster(cluster))) for table in TABLES}
 
 
 MAY_CHANGE = {"reuse_bytes", "reuse_error_bytes", "reuse_method", "high_watermark_bytes", "high_watermark_error_bytes"}
@@ -55,7 +52,7 @@ logs, or because the version that has computed it did not have them."""
 
 
 def of_snapshot(lake: Lake, table: Table, snapshot_id: int) -> dict[tuple[str, str, int], dict[str, Any]]:
-    rows = lake.frame(table, of_snapshots(OLD, [snapshot_id])).collect()
+    rows = stored(lake, table, of_snapshots(OLD, [snapshot_id]))
     return {(row["group_id"], row["topic"], row["partition"]): row.asDict() for row in rows}
 
 
@@ -93,7 +90,7 @@ def test_a_lake_of_an_older_version_is_upgraded_extended_and_read(
 
 def again(lake: Lake, found: dict[str, int]) -> None:
     """If the newest snapshot is computed again, it has the same lag, and a status."""
-    last = newest(lake.frame(LAG, of_cluster(OLD)))
+    last = max(row.snapshot_id for row in stored(lake, LAG, of_cluster(OLD), "snapshot_id"))
     rows = of_snapshot(lake, LAG, last)
     lake.delete(COMPUTED, f"{of_cluster(OLD)} AND snapshot_id = {last}")
     with for_few_rows(lake.spark):

@@ -94,7 +94,7 @@ print(won)
 
 @pytest.mark.thorough
 def test_of_two_processes_one_wins_each_claim_and_none_is_lost(by_driver: Lake, tmp_path: Path) -> None:
-    number = 100
+    number = 50
     command = [sys.executable, "-c", WRITER, str(tmp_path / "lake")]
     writers = [
         subprocess.Popen([*command, me, str(number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
