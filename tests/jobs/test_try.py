@@ -24,7 +24,7 @@ from pipeline.report.newest import read_newest
 from pipeline.report.saved import loaded, saved
 from pipeline.report.selection import Selection
 from pipeline.tables import FINDINGS, SCHEMA_VERSION, TABLES
-from scripts.requirements import NEED_SPARK
+from scripts.requirements import NOT_TO_TRY
 from tests.conftest import ROOT
 from tests.helpers.reports import cluster, group, partition, report
 
@@ -33,7 +33,7 @@ GROUPS = {
     *("ledger-read-committed", "orders-kip848", "payments-partial", "search-stopped"),
 }
 MOST_BYTES = 150_000
-ABSENT = {name.replace("-", "_") for name in NEED_SPARK} | {"scipy", "jupyterlab", "pytest"}
+ABSENT = {name.replace("-", "_") for name in NOT_TO_TRY} | {"scipy", "jupyterlab", "pytest"}
 WITHOUT_NETWORK = f"""
 import builtins, runpy, socket, sys
 absent = {ABSENT}
