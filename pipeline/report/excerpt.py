@@ -91,8 +91,8 @@ class Excerpt:
     def _history(self, findings: pa.Table, to_ms: int) -> Rows:
         """The rows of `finding_history` of some findings, up to the end of the selected time."""
         ids = findings["finding_id"].to_pylist()
-        begin_ms = to_epoch_ms(min(findings["first_seen"].to_pylist(), default=utc(to_ms)))
-        time = f"snapshot_id BETWEEN {begin_ms} AND {to_ms} AND snapshot_date >= DATE'{utc_date(begin_ms)}'"
+        begin = min(findings["first_seen"].to_pylist(), default=utc(to_ms))
+        time = f"snapshot_id <= {to_ms} AND snapshot_date >= DATE'{utc_date(to_epoch_ms(begin))}'"
         where = f"{time} AND {self._of_clusters()} AND {_one_of_names('finding_id', ids)}"
         return self.lake.rows(FINDING_HISTORY, where).where_in("finding_id", ids)
 
