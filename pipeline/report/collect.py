@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -76,6 +77,11 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
     worst = values.made(Group, data.worst_first(groups, GROUPS_LISTED, found))
     instants = _instants(ledger, _most_instants(len(worst)))
     findings = _with_now(excerpt, newest, findings)
+    parts = (
+        partial(_at_newest, excerpt, newest, worst),
+        partial(_over_time, excerpt, newest, worst, instants),
+        partial(_maps, excerpt, worst, instants, _most_rows(of_clusters)),
+    )
     return replace(
         report,
         snapshots=values.snapshots(data.newest_snapshots(ledger, SNAPSHOTS_LISTED)),
@@ -88,10 +94,16 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
         refused=excerpt.refused(),
         days=excerpt.days,
         incident=_incident(findings, excerpt),
-        **_at_newest(excerpt, newest, worst),
-        **_over_time(excerpt, newest, worst, instants),
-        **_maps(excerpt, worst, instants, _most_rows(of_clusters)),
+        **_collected(excerpt, parts),
     )
+
+
+def _collected(excerpt: Excerpt, parts: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
+    """The values of some parts of the report. Where Spark reads, each part waits for several queries in turn."""
+    if excerpt.lake.is_on_driver:
+        return dict(chain(*(part().items() for part in parts)))
+    with ThreadPoolExecutor(len(parts)) as threads:
+        return dict(chain(*(found.items() for found in threads.map(lambda part: part(), parts))))
 
 
 def _incident(findings: Iterable[Finding], excerpt: Excerpt) -> Finding | None:

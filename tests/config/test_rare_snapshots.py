@@ -63,7 +63,7 @@ def test_jobs_that_judge_groups_log_them(
 ) -> None:
     file = tmp_path / "c.toml"
     file.write_text(HOURLY)
-    monkeypatch.setattr(cli, "in_session", lambda *_: 0)
+    monkeypatch.setattr(cli, "run_steps", lambda *_: 0)
     with caplog.at_level("WARNING", cli.log.name):
         assert cli.run(cli.parser(job, None), ["--config", str(file)]) == 0
     assert [record.getMessage() for record in caplog.records] == times * [f"{file}: {WINDOW}"]

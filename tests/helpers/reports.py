@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -60,18 +60,7 @@ def lake_of(folder: Path, **rows: Sequence[dict[str, Any]] | pa.Table) -> Lake:
             some = {"computed": [*lag.values()], **rows}.get(table.name, ())
             if len(some):
                 driver.overwrite(table, some if isinstance(some, pa.Table) else table_of(table, *some), "true")
-    return LakeWithoutSpark(folder)
-
-
-class LakeWithoutSpark(Lake):
-    """A lake in a folder that can only be read."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(cast(Any, None), LakeConfig(root=str(folder)))
-        self.__dict__["_driver"] = DriverTables(folder)
-
-    def expect_rows(self, rows: int) -> None:
-        """Nothing depends on it, because there is no other way to read them."""
+    return Lake(None, LakeConfig(root=str(folder)))
 
 
 def at(minute: int, seconds: int = 0) -> datetime:

@@ -174,11 +174,11 @@ def test_the_report_may_select_a_time_and_clusters_that_only_the_lake_has(
         found.append(job.selection)
         return 0
 
-    def in_no_session(_: str, job: Job, steps: Sequence[Step]) -> int:
+    def in_no_session(_: str, job: Job, steps: Sequence[Step], __: object) -> int:
         return max(step(None, job) for step in steps)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "in_session", in_no_session)
+        patch.setattr(cli, "run_steps", in_no_session)
         assert cli.run(command, line, step) == 0
         assert cli.run(command, [*line, "--cluster", "recorded", "--topic", "a|b"], step) == 0
         assert cli.run(command, [*line, "--from", "1769860800002"], step) == 2
@@ -197,7 +197,7 @@ def test_lag_can_be_shown_as_of_an_instant(
     config_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = list[Selection]()
-    monkeypatch.setattr(cli, "in_session", lambda _, job, __: found.append(job.selection) or 0)
+    monkeypatch.setattr(cli, "run_steps", lambda _, job, *__: found.append(job.selection) or 0)
     line, at = ["--config", str(config_file)], ["--at", "2026-01-31T12:00:00Z"]
     assert lag.main([*line, *at, "--show"]) == lag.main([*line, "--show"]) == lag.main(line) == 0
     clusters = ("east", "west")
@@ -245,7 +245,7 @@ def test_jobs_that_log_in_warn_of_a_password_in_plain_text(
         'security_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "PLAIN"\nsasl_plain_username = "u"\n'
         'sasl_plain_password = "${env:HOME}"\n'
     )
-    monkeypatch.setattr(cli, "in_session", lambda *_: 0)
+    monkeypatch.setattr(cli, "run_steps", lambda *_: 0)
     with caplog.at_level("WARNING", cli.log.name):
         assert cli.run(cli.parser(job, None), ["--config", str(file)]) == 0
     warning = ["east: the password for the brokers is sent in plain text: use SASL_SSL"]

@@ -16,7 +16,7 @@ from pipeline.report.collect import all_partitions, collect, collect_groups, col
 from pipeline.report.excerpt import DAYS, Excerpt
 from pipeline.report.selection import Selection
 from pipeline.tables import COMPUTED, FINDINGS, LAG, SNAPSHOTS
-from tests.helpers.reports import NOON, NOW, LakeWithoutSpark, frame, lag_row, snapshot
+from tests.helpers.reports import NOON, NOW, frame, lag_row, snapshot
 
 LATER = 30 * DAY_MS
 """How much newer the snapshots of `east` are than those of `west`, a recording that does not grow."""
@@ -131,7 +131,7 @@ MIDDLE = 1_795_745_410_000
 def test_spark_gives_the_same_report_as_the_driver(spark: SparkSession, example: Path, selection: Selection) -> None:
     by_spark = Lake(spark, LakeConfig(root=str(example)))
     by_spark.__dict__["_driver"] = None
-    many, few = (Excerpt(lake, selection) for lake in (by_spark, LakeWithoutSpark(example)))
+    many, few = (Excerpt(lake, selection) for lake in (by_spark, Lake(None, LakeConfig(root=str(example)))))
     report = collect(few, NOW, "title")
     assert report.points
     assert report.partition_series
