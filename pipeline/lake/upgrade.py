@@ -35,6 +35,8 @@ PROPERTIES = {
     "delta.columnMapping.mode": "none",
     "delta.enableTypeWidening": "false",
     "delta.checkpointPolicy": "classic",
+    # Spark's own default; that of delta-rs is 100. Each reader reads all commits since the checkpoint, 0.2 ms each.
+    "delta.checkpointInterval": "10",
     VERSION_PROPERTY: str(SCHEMA_VERSION),
 }
 

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
@@ -112,6 +113,7 @@ def _thinned(report: Report) -> Iterator[Thinned]:
             yield Thinned(cluster, kept[cluster], total)
 
 
+@cache  # with the compiled templates
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("pipeline", "report"),
