@@ -120,8 +120,9 @@ class Waterfall:
         context.listenerBus().waitUntilEmpty()
         store = session.sharedState().statusStore()
         kept = store.executionsList()  # only the newest ones are kept, so they are counted by their ids
-        number = kept.last().executionId() + 1 if kept.nonEmpty() else 0
-        operators = [name for found in range(self._seen, number) for name in _operators(store, found)]
+        oldest, number = (kept.head().executionId(), kept.last().executionId() + 1) if kept.nonEmpty() else (0, 0)
+        # Of an older one, nothing is known: asking Spark for thousands of them takes seconds.
+        operators = [name for found in range(max(self._seen, oldest), number) for name in _operators(store, found)]
         self._seen = number
         self._exchanges += sum("Exchange" in name and "Reused" not in name for name in operators)
         self._scans += sum(name.startswith("Scan parquet") for name in operators)

@@ -18,6 +18,7 @@ from pipeline.lake import Lake
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import LAG
 from tests.helpers.quiet import config
+from tests.helpers.stored import stored
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PREFIX = "truth"
@@ -57,10 +58,11 @@ def quiet(kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
     consumer.close(autocommit=False)
 
 
-def reported_by_tool(kafka: EmbeddedKafka) -> dict[Row, ToolRow]:
+@pytest.fixture(scope="module")
+def truth(quiet: EmbeddedKafka) -> dict[Row, ToolRow]:
     """Committed offset, end, lag, member, host and client in each row that the tool prints for the seeded groups."""
-    options = ["--bootstrap-server", kafka.bootstrap_servers, "--describe", "--all-groups", "--timeout", "60000"]
-    described = kafka.run_tool(TOOL, *options, timeout=240)
+    options = ["--bootstrap-server", quiet.bootstrap_servers, "--describe", "--all-groups", "--timeout", "60000"]
+    described = quiet.run_tool(TOOL, *options, timeout=240)
     assert described.returncode == 0, described.stderr
     reported: dict[Row, ToolRow] = {}
     for line in described.stdout.splitlines():
@@ -77,7 +79,7 @@ def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path)
     outcomes = take_snapshots(spark, settings, ["east"], None, lambda: datetime.now(UTC))
     assert [o.status for o in outcomes] == ["complete"], outcomes
     assert compute_lag(spark, settings, ["east"], lambda: datetime.now(UTC)) == 1
-    rows = Lake(spark, settings.lake).frame(LAG).collect()
+    rows = stored(Lake(spark, settings.lake), LAG)
     numbers = ("committed_offset", "high_watermark", "consumer_lag", "member_id", "host", "client_id")
     return {
         (r.group_id, r.topic, r.partition): tuple(NONE if r[n] is None else str(r[n]) for n in numbers) for r in rows
@@ -85,15 +87,13 @@ def reported_by_laglake(spark: SparkSession, kafka: EmbeddedKafka, folder: Path)
 
 
 def test_every_row_equals_that_of_kafka_consumer_groups(
-    spark: SparkSession, quiet: EmbeddedKafka, tmp_path: Path
+    spark: SparkSession, quiet: EmbeddedKafka, truth: dict[Row, ToolRow], tmp_path: Path
 ) -> None:
-    truth = reported_by_tool(quiet)
     assert len(truth) == 300 * 20 + 1 + 10
     assert reported_by_laglake(spark, quiet, tmp_path) == truth
 
 
-def test_the_seeded_commits_are_what_was_committed(quiet: EmbeddedKafka) -> None:
-    truth = reported_by_tool(quiet)
+def test_the_seeded_commits_are_what_was_committed(truth: dict[Row, ToolRow]) -> None:
     for number in (0, 7, 299):
         group = SEEDING.group_ids[number]
         for (topic, partition), offset in SEEDING.committed(number).items():
