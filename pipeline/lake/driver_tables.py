@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 STAGING = "_staging"
 """The folder in a lake for rows that are not in a table yet."""
-MOST_FILES = 100
+MOST_FILES = 25
 """Small files of one cluster in the ledger or in `computed`. Each snapshot adds a file, so if there are more than this,
 they are joined into one."""
 LARGE_FILE = 5_000
