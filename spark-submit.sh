@@ -107,8 +107,8 @@ fi
 
 # What is wrong with the arguments or the config is said now, in a second; --help and --check end here.
 if [[ -z $needs_spark ]]; then
-  without_spark "$@"
-  exit
+  export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+  exec "$python" -P -m jobs "$name" "$@" # in place of this shell, so that a signal to it reaches the job
 fi
 without_spark --check "$@" >/dev/null
 

@@ -213,7 +213,7 @@ def run(command: argparse.ArgumentParser, argv: Sequence[str] | None, *steps: St
             is_local=getattr(arguments, "local", False),
         )
         if job.is_local:
-            require_local(job)
+            require_local(job, command.prog.split()[-1])
         if arguments.check:
             return _checked(config, arguments.config)
         log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)

@@ -1,4 +1,4 @@
-"""Runs the steps of a job in one Spark session, once or repeatedly."""
+"""Runs the steps of a job, once or repeatedly, in one Spark session or without Spark."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -65,20 +65,22 @@ def run_steps(name: str, job: Job, steps: Sequence[Step], load: str | None = Non
     return repeated(None, job, steps) if job.is_repeated else max(step(None, job) for step in steps)
 
 
-def require_local(job: Job) -> None:
-    """Raises ConfigError if the job needs something that only Spark can do."""
-    from pipeline.lake.stores import local_folder
+def require_local(job: Job, name: str) -> None:
+    """Raises ConfigError if the job of this name needs something that only Spark can do."""
+    from pipeline.lake.stores import has_links, local_folder
 
     config = job.config
     folder = local_folder(None, config.lake.root)
     if folder is None or "%" in str(folder):
         place = config.lake.root or f"{config.lake.catalog}.{config.lake.schema_name}"
         raise ConfigError(f"--local: the lake {place} is not a folder of this machine: leave out --local")
+    if not has_links(folder):
+        raise ConfigError(f"--local: {folder}: files cannot be linked there, so no lake is safe there")
     if job.is_maintained:
         raise ConfigError("--local and --maintain cannot be combined: call maintain, which needs Spark, once a day")
-    for name in job.clusters:
-        if name in config.clusters and config.clusters[name].log_dirs:
-            raise ConfigError(f"--local: clusters.{name}.log_dirs needs Spark: leave out --local")
+    for cluster in job.clusters:
+        if name in ("lag", "run") and config.clusters[cluster].log_dirs:
+            raise ConfigError(f"--local: clusters.{cluster}.log_dirs needs Spark: leave out --local")
 
 
 def in_session(name: str, job: Job, steps: Sequence[Step], load: str | None = None) -> int:

@@ -10,8 +10,8 @@ changed. A module also depends on each file that is not Python and that one of i
 - FOUNDATIONS are imported by nearly all modules. After a change there, a test that starts Spark runs only if it is in
   the folder of the same name: the others take ten minutes.
 - A test that needs a broker, starts a program or is in end_to_end/ runs whole jobs, and so depends on nearly all of the
-  project. It runs after a change of RUNS_ALL, of itself or of its helpers. If it starts programs, it also runs if it
-  imports or names what has changed, without another module between. CI runs all of them.
+  project. It runs after a change of RUNS_ALL, of itself or of its helpers. If it is not in end_to_end/, it also runs if
+  it names what has changed, and if it starts programs, if it imports that itself. CI runs all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVERYTHING = (SHARED, "setup.cfg", "Makefile", "constraints.txt")
 FOUNDATIONS = ("pipeline/common/", "pipeline/config/", "pipeline/tables/")
 RUNS_ALL = (
     *("pipeline/kafka/", "pipeline/snapshot/", "pipeline/lake/", "pipeline/session/"),
-    *("jobs/", "demo/", "conf/", "spark-submit.sh"),
+    *("jobs/", "demo/", "laglake/", "conf/", "spark-submit.sh"),
 )
 BROKERS = {"kafka", "kafka3", "admin3", "tls", "connect_server"}
 """Fixtures that start a broker or a server."""
@@ -143,7 +143,13 @@ class Project:
         """Whether a file is, imports or names the changed one."""
         if changed.endswith(".py"):
             return file == changed or changed in self.imports(file)
-        return self.names(file, changed)
+        is_beside = Path(file).parent == Path(changed).parent
+        return self.names(file, changed) or (is_beside and not self._is_named(changed))
+
+    @cache  # noqa: B019
+    def _is_named(self, changed: str) -> bool:
+        """Whether a text of a module names a file. A template may be named by another template only."""
+        return any(self.names(file, changed) for file in self.files if not file.startswith("tests/"))
 
     def depending_on(self, changed: str) -> set[str]:
         """The files that depend on the changed one, directly or through others."""
@@ -187,7 +193,8 @@ def broken_by(project: Project, changed: str) -> Iterator[str]:
     for test in project.tests:
         needs_broker, starts_programs = project.needs_broker(test), project.starts_programs(test)
         if needs_broker or starts_programs:
-            is_near = starts_programs and not needs_broker and project.depends(test, changed)
+            imports = starts_programs and not needs_broker and project.depends(test, changed)
+            is_near = imports or (not test.startswith("tests/end_to_end/") and project.names(test, changed))
             if changed.startswith(RUNS_ALL) or is_near or (is_own and test in depending):
                 yield test
         elif test in depending:

@@ -63,7 +63,7 @@ LONG_FILES_S = {
     "lake/test_upgrade.py": 60,
     "lake/test_writers.py": 90,
     "maintain/test_files.py": 90,
-    "maintain/test_killed.py": 300,
+    "maintain/test_killed.py": 100,
     "maintain/test_maintain.py": 100,
     "maintain/test_rename.py": 90,
     "maintain/test_rollup.py": 50,
@@ -149,11 +149,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
 
 
+FSYNC = os.fsync
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _unsynced() -> Iterator[None]:
     """No commit of this process waits for the disk, which takes as long as the rest of the commit.
 
-    The lakes of tests need not outlast a power failure. A test of what a commit syncs has its own `os.fsync`.
+    The lakes of tests need not outlast a power failure. A test of what a commit syncs calls FSYNC.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)

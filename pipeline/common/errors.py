@@ -12,7 +12,8 @@
     │   ├── ClaimedError
     │   ├── LagError
     │   ├── NoLakeError
-    │   └── SchemaError
+    │   ├── SchemaError
+    │   └── SparkNeededError
     └── SessionError
 
 Messages are written for the person who runs a job: they are shown without a traceback.

@@ -100,7 +100,7 @@ class Rows:
             return Rows(self.rows.join(F.broadcast(others), [*key], how="left_semi"))
         return self
 
-    def with_values(self, values: Mapping[str, Any], schema: StructType) -> Rows:
+    def with_constants(self, values: Mapping[str, Any], schema: StructType) -> Rows:
         """The rows with more columns, each with one value for all rows; then with the columns of a schema only."""
         if isinstance(self.rows, DataFrame):
             return Rows(self.rows.withColumns({name: F.lit(value) for name, value in values.items()})).chosen(schema)
@@ -144,6 +144,9 @@ class Rows:
     def grouped(self, key: Sequence[str], function: OfRows, schema: StructType) -> Rows:
         """What the function makes of the rows; all rows of a key are in one table. The key is SQL expressions."""
         if isinstance(self.rows, pa.Table):
+            if {*key} <= {*self.rows.column_names}:  # many rows are computed in buckets, as those of Spark
+                made = _on_driver({"rows": self.rows}, Spread(tuple(key)), lambda bucket: function(bucket["rows"]))
+                return Rows(pa.concat_tables(made))
             with bad_values():
                 return Rows(function(self.rows))
         names = [f"_key_{number}" for number in range(len(key))]

@@ -1,7 +1,7 @@
 """The Delta tables: where they are, and how they are created, read and written, even by several writers at once."""
 
 from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_conflict, retry_on_conflict
-from pipeline.lake.lake import STAGED_OVER, Clock, Lake
+from pipeline.lake.lake import STAGED_OVER, STAGES, Clock, Lake
 from pipeline.lake.merge import Merged
 from pipeline.lake.predicates import (
     before_day,
@@ -23,6 +23,7 @@ __all__ = [
     "FAILURES",
     "SPARK_ERRORS",
     "STAGED_OVER",
+    "STAGES",
     "VERSION_PROPERTY",
     "Clock",
     "Lake",

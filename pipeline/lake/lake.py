@@ -34,7 +34,8 @@ from pipeline.tables import Table
 
 STAGED_OVER = "another run has staged its rows where this one had: do two runs work on this cluster at once?"
 STAGES = 7
-"""The number of staging areas that a cluster's batches use in turn."""
+"""The number of staging areas that a cluster's snapshots, or its batches, use in turn: so a late run does not meet the
+next one."""
 _UNSUPPORTED = re.compile("SUPPORTED|not supported")
 """What a session says that has no checkpoints, like serverless compute."""
 Clock = Callable[[], datetime]
@@ -60,6 +61,11 @@ class Lake(LakeTables):
         guarded = Lake(self._spark, self._config, may_write)
         guarded._expected = self._expected  # else the log index of a large cluster would be computed into the driver
         return guarded
+
+    @property
+    def reads_without_spark(self) -> bool:
+        """Whether the driver reads the rows that are expected."""
+        return self.is_on_driver and self._expects_fewer(MANY_ROWS)
 
     def for_one_cluster(self) -> Lake:
         """The same lake, for a cluster whose rows may be many while those of others are few."""
@@ -88,7 +94,7 @@ class Lake(LakeTables):
 
         Spark and DataFusion must both understand the statement, in which `{name}` stands for the table of that name.
         """
-        with suppress(NotForDriverError):
+        with self.else_spark():
             if self._driver:
                 return self._driver.query(statement.format_map({table.name: table.name for table in tables}), tables)
         names = {table.name: self.identifier(table) for table in tables}
@@ -96,7 +102,7 @@ class Lake(LakeTables):
 
     def _rows(self, table: Table, where: str, names: Sequence[str], limit: int) -> Rows:
         """The rows, on the driver if it can read them, and if they are fewer than the limit."""
-        with suppress(NotForDriverError):
+        with self.else_spark():
             are_few = self._expects_fewer(MANY_ROWS)
             limit = limit if self._spark else sys.maxsize
             few = self._driver.read(table, where, names, limit, are_few=are_few) if self._driver else None

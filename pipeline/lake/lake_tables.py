@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -43,6 +43,15 @@ class LakeTables:
     def has_spark(self) -> bool:
         """Whether there is a session."""
         return self._spark is not None
+
+    @contextmanager
+    def else_spark(self) -> Iterator[None]:
+        """Passes over what the driver cannot do with a table. Without a session, raises SparkNeededError with it."""
+        try:
+            yield
+        except NotForDriverError as exc:
+            if self._spark is None:
+                raise SparkNeededError(f"{self.place}: {exc}: call the job without --local") from exc
 
     @property
     def spark(self) -> SparkSession:
@@ -117,7 +126,7 @@ class LakeTables:
             return by_spark()
 
         if self._driver and by_driver:
-            with suppress(NotForDriverError):
+            with self.else_spark():
                 return retry_on_conflict(partial(by_driver, self._driver))
         return retry_on_conflict(checked)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline.common.arrow_sql import arrow_queries, names_sql, row_numbers
-from pipeline.common.data_source import arrow_schema
+from pipeline.common.data_source import MAX_BATCH_ROWS, arrow_schema
 from pipeline.common.rows import Rows
 from pipeline.quality.rules import ROWS_OF_KEY, RULES, Rule, observed_key, offends_sql
 from pipeline.tables import QUARANTINE, Table
@@ -60,12 +60,17 @@ def judge_rows(rows: Rows, table: Table) -> Verdict:
 
 def quarantine_rows(verdict: Verdict, table: Table, of_snapshot: Mapping[str, Any]) -> pa.Table:
     """Rows of `quarantine`: one for each row that was refused, and each rule that it fails."""
-    found = []
+    schema = arrow_schema(QUARANTINE.schema)
+    found = [schema.empty_table()]
     for rule in verdict.failed:
-        for row in _where(verdict.refused, [rule]).drop_columns([ROWS_OF_KEY]).to_pylist():
-            text = json.dumps({**of_snapshot, **row}, default=_as_text, ensure_ascii=False, separators=(",", ":"))
-            found.append({**of_snapshot, "table": table.name, "expectation": rule.name, "row": text})
-    return pa.Table.from_pylist(found, arrow_schema(QUARANTINE.schema))
+        for batch in _where(verdict.refused, [rule]).drop_columns([ROWS_OF_KEY]).to_batches(MAX_BATCH_ROWS):
+            texts = [
+                json.dumps({**of_snapshot, **row}, default=_as_text, ensure_ascii=False, separators=(",", ":"))
+                for row in batch.to_pylist()
+            ]
+            failing = {**of_snapshot, "table": table.name, "expectation": rule.name}
+            found.append(pa.Table.from_pylist([{**failing, "row": text} for text in texts], schema))
+    return pa.concat_tables(found)
 
 
 def fails_sql(rules: Sequence[Rule]) -> str:
@@ -82,11 +87,22 @@ def _judge(suspects: pa.Table, table: Table) -> tuple[Rule, ...]:
 
 def _chosen(rows: pa.Table, *, table: Table, rules: Sequence[Rule], is_failing: bool) -> pa.Table:
     """The rows that fail one of the rules, or those that meet all of them, with ROWS_OF_KEY."""
-    statement = _MARKED.format(key=names_sql(observed_key(table)), rows_of_key=ROWS_OF_KEY, fails=fails_sql(rules))
-    with arrow_queries({"rows": rows.append_column("number", row_numbers(rows))}) as queries:
+    key = observed_key(table)
+    needed = {*key, "error", *(rule.column for rule in rules)} & {*rows.column_names}
+    read = {name: _codes(rows[name]) for name in sorted(needed)}
+    statement = _MARKED.format(key=names_sql(key), rows_of_key=ROWS_OF_KEY, fails=fails_sql(rules))
+    with arrow_queries({"rows": pa.table({**read, "number": row_numbers(rows)})}) as queries:
         marks = queries.rows(statement)
     is_chosen = marks["is_failing"].to_numpy() == is_failing
     return rows.append_column(ROWS_OF_KEY, marks[ROWS_OF_KEY]).filter(pa.array(is_chosen))
+
+
+def _codes(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers instead of texts, the same for equal ones: names may have 32 KB, and a query has a limit of memory."""
+    if not pa.types.is_string(values.type):
+        return values
+    encoded = values.dictionary_encode()
+    return pa.chunked_array([chunk.indices for chunk in encoded.unify_dictionaries().chunks], pa.int32())
 
 
 def _where(rows: pa.Table, rules: Sequence[Rule]) -> pa.Table:

@@ -58,14 +58,15 @@ def runtime() -> str:
 
     To make it takes more than a second, so it is kept beside this file, if that can be written.
     """
-    kept = f"vega-{version('vl-convert-python')}.js"
-    if files(_PACKAGE).joinpath(kept).is_file():
-        return _text(kept)
+    kept = f"vega-{VEGA_LITE}-{version('vl-convert-python')}.js"
+    with suppress(OSError):
+        if text := _text(kept):  # it may be empty after a power failure
+            return text
     import vl_convert  # only if it is needed, because that takes as long
 
     # Vega alone would be smaller, but vl-convert 1.9 leaves its bundle's `vega` null.
     bundle = vl_convert.javascript_bundle(snippet="window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
-    text: str = bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    text = bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
     with suppress(OSError):
         _keep(Path(__file__).with_name(kept), text)
     return text

@@ -100,7 +100,7 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
 
 def _collected(excerpt: Excerpt, parts: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
     """The values of some parts of the report. Where Spark reads, each part waits for several queries in turn."""
-    if excerpt.lake.is_on_driver:
+    if excerpt.lake.reads_without_spark:
         return dict(chain(*(part().items() for part in parts)))
     with ThreadPoolExecutor(len(parts)) as threads:
         return dict(chain(*(found.items() for found in threads.map(lambda part: part(), parts))))

@@ -247,8 +247,9 @@ def _concerns(selection: Selection) -> Callable[[dict[str, Any]], bool]:
 
 def _may_name(evidence: str | None, is_group: Callable[[str], bool]) -> bool:
     """Whether a group that matches may be affected: if one is named, or if the evidence does not name all of them."""
-    facts = json.loads(evidence or "{}")
-    groups, affected = facts.get("groups"), facts.get("groups_affected")
-    if groups is None or affected is None or affected > len(groups):
+    try:
+        facts = json.loads(evidence or "{}")
+        groups, affected = facts.get("groups"), facts.get("groups_affected")
+        return groups is None or affected is None or affected > len(groups) or any(map(is_group, groups))
+    except (ValueError, TypeError, AttributeError):  # another program has written it
         return True
-    return any(is_group(name) for name in groups)

@@ -58,7 +58,7 @@ def findings(rows: pa.Table) -> tuple[Finding, ...]:
 
 
 def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tuple[Finding, ...]:
-    """The findings with what `details.findings_now` has of them."""
+    """The findings with what `Excerpt.at` has of them."""
     now = {
         (row["cluster"], row["finding_id"]): {
             "now": json.loads(row["evidence"] or "{}"),

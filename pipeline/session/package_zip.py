@@ -28,7 +28,7 @@ def zip_packages(target: Path) -> Path:
 def _files() -> Iterator[Path]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith("."):
                 yield path
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from pipeline.client_positions.nothing_found import POSITIONS_MISSING, without_understood
 from pipeline.common.epoch import utc_date, utc_now
@@ -21,7 +22,7 @@ from pipeline.common.rows import Rows
 from pipeline.config import ClusterConfig
 from pipeline.derive.log_index import with_the_index
 from pipeline.kafka.snapshot import UNPROVEN, SnapshotSource
-from pipeline.lake import FAILURES, STAGED_OVER, Lake, of_snapshots
+from pipeline.lake import FAILURES, STAGED_OVER, STAGES, Lake, of_snapshots
 from pipeline.lake.ledger import Claim
 from pipeline.quality import judge_rows, quarantine_rows
 from pipeline.snapshot.client_positions import read_client_positions
@@ -33,9 +34,6 @@ from pipeline.snapshot.time_lookups import learnt_samples
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, LOG_SAMPLES, QUARANTINE, Table
 
 log = logging.getLogger(__name__)
-
-STAGES = 7
-"""The number of staging areas that a cluster's snapshots use in turn, so that a late run does not meet the next one."""
 
 
 def source_options(cluster: ClusterConfig) -> dict[str, str]:
@@ -129,7 +127,7 @@ def _of_snapshot(claim: Claim) -> dict[str, Any]:
 def _replace(lake: Lake, claim: Claim, table: Table, rows: Rows) -> int:
     """Replaces the rows of the snapshot by rows with the observed columns; returns how many were written."""
     where = of_snapshots(claim.cluster, [claim.snapshot_id])
-    return lake.replace_counted(table, rows.with_values(_of_snapshot(claim), table.schema), where)
+    return lake.replace_counted(table, rows.with_constants(_of_snapshot(claim), table.schema), where)
 
 
 def _read_positions(lake: Lake, claim: Claim, cluster: ClusterConfig, landed: Landed) -> Rows | None:
@@ -153,7 +151,8 @@ def _land_positions(lake: Lake, claim: Claim, positions: Rows, landed: Landed) -
     """
     try:
         landed.positions = _replace(lake, claim, CLIENT_POSITIONS, positions)
-        errors = error_entries(lake, CLIENT_POSITIONS, claim)
+        has_errors = isinstance(positions.rows, DataFrame) or positions.rows["error"].null_count < landed.positions
+        errors = error_entries(lake, CLIENT_POSITIONS, claim) if has_errors else []
     except ClaimedError:
         raise
     except FAILURES as exc:

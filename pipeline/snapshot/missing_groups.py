@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.kafka.named_groups import ask_for_groups
+from pipeline.kafka.snapshot import KIND, SnapshotSource
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
 from pipeline.lake.ledger import COMPLETE, PARTIAL, Claim
 from pipeline.snapshot.read_sources import ClusterRows, of_batches, with_own_columns
@@ -35,4 +39,20 @@ def groups_not_gone(lake: Lake, claim: Claim, read: ClusterRows, options: Mappin
     )
     now = read.of_table(GROUP_MEMBERS).distinct("group_id")
     missing = {row["group_id"]: row["group_type"] for row in known if row["group_id"] not in now}
-    return of_batches([with_own_columns(batch) for batch in ask_for_groups(options, missing)])
+    return of_batches([with_own_columns(batch) for batch in _asked(lake, options, missing)])
+
+
+def _asked(lake: Lake, options: Mapping[str, str], missing: Mapping[str, str | None]) -> list[pa.RecordBatch]:
+    """What `ask_for_groups` returns: in this process, or in a task of Spark where only executors may reach the brokers.
+
+    A batch has rows of one kind.
+    """
+    if lake.is_on_driver or not missing:
+        return [*ask_for_groups(options, missing)]
+
+    def ask(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from ask_for_groups(options, missing)
+
+    rows = lake.spark.range(1).coalesce(1).mapInArrow(ask, SnapshotSource(dict(options)).schema()).toArrow()
+    kinds = pc.unique(rows[KIND]).to_pylist()
+    return [batch for kind in kinds for batch in rows.filter(pc.equal(rows[KIND], kind)).to_batches() if batch.num_rows]

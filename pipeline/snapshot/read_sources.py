@@ -75,5 +75,5 @@ def of_batches(batches: Sequence[pa.RecordBatch]) -> ClusterRows:
 
 
 def with_own_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of `kafka_snapshot`, whose rows are all of one kind, with the columns of this kind only."""
+    """A batch of `kafka_snapshot` that is not empty, and whose rows are all of one kind, with its columns only."""
     return batch.select([KIND, *_COLUMNS.get(batch[KIND][0].as_py(), ())])

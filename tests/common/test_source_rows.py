@@ -66,7 +66,7 @@ def test_an_error_of_the_source_is_raised_as_it_is(others: int) -> None:
 
 
 def test_a_process_that_the_system_kills_is_one_clear_error() -> None:
-    with pytest.raises(LakeError, match="a process that reads was killed"):
+    with pytest.raises(LakeError, match="a process that reads the cluster has ended"):
         read_tasks(Reader(), [*[Task(1)] * FEW_TASKS, Task(2, "dies")])
 
 

@@ -33,6 +33,7 @@ PREFIX = "both"
 FIRST = datetime.now(UTC).replace(minute=59, second=0, microsecond=0) - timedelta(hours=1)
 INSTANTS = [FIRST + timedelta(minutes=minute) for minute in range(3)]
 """The second run is in the next hour."""
+OBJECTIVE = f'[slo.x]\ngroups = "^{PREFIX}"\nobjective = "consumer_lag < 5"\ntarget = 0.99\n'
 WAYS = ("by_driver", "by_spark", "in_turn")
 
 
@@ -77,6 +78,8 @@ def made_by_runs(
     """What the runs at INSTANTS leave. Each has the options of its number, the last one the report, too."""
     options = options or {}
     file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
+    with file.open("a") as text:
+        text.write(OBJECTIVE)
     with pytest.MonkeyPatch.context() as patch:
         # In several buckets, as the rows of a large cluster.
         patch.setattr(backlog, "ROWS_A_BUCKET", 2)
@@ -96,7 +99,7 @@ def made_by_runs(
 def test_all_ways_give_equal_tables(request: pytest.FixtureRequest, by_spark: Made, way: str) -> None:
     made: Made = request.getfixturevalue(way)
     assert made.tables == by_spark.tables
-    filled = ("snapshots", "computed", "lag", "group_status", "partition_status", "log_index", "lag_histograms")
+    filled = ("snapshots", "computed", "lag", "group_status", "partition_status", "log_index", "lag_histograms", "slo")
     assert all(made.tables[name] for name in filled)
     assert abs(made.page_bytes - by_spark.page_bytes) < 0.05 * by_spark.page_bytes
 

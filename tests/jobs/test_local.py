@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from demo.embedded_kafka.broker import EmbeddedKafka
-from jobs import run
+from jobs import notify, run
 from tests.conftest import ROOT
 from tests.helpers.quiet import seed, write_config
 
@@ -53,8 +53,10 @@ def test_a_run_needs_no_java_and_a_second_one_continues(servers: str, tmp_path: 
 def test_a_repeated_run_ends_after_its_step_when_it_is_asked_to(servers: str, tmp_path: Path) -> None:
     config = write_config(tmp_path, PREFIX, {"c": servers}, 'schedule = "1s"')
     ledger = tmp_path / "lake" / "computed"
-    line = command(config, "--every", "--output", str(tmp_path / "report.html"))
-    with subprocess.Popen(line, env=without_java(tmp_path), stderr=subprocess.PIPE, text=True) as process:
+    line = [str(ROOT / "spark-submit.sh"), *command(config, "--every", "--output", str(tmp_path / "report.html"))[3:]]
+    place = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    place.pop("SPARK_HOME", None)
+    with subprocess.Popen(line, env=place, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 120
         while not (DeltaTable.is_deltatable(str(ledger)) and DeltaTable(ledger).to_pyarrow_table().num_rows > 1):
             assert process.poll() is None
@@ -99,3 +101,18 @@ def test_segments_of_brokers_are_left_to_spark(tmp_path: Path, capsys: pytest.Ca
     config.write_text(text)
     assert run.main(["--local", "--config", str(config), "--check"]) == 2
     assert capsys.readouterr().err == "--local: clusters.c.log_dirs needs Spark: leave out --local\n"
+    assert notify.main(["--local", "--config", str(config), "--check"]) == 0  # it reads no segments
+
+
+def test_a_folder_without_links_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path, PREFIX, {"c": "127.0.0.1:1"})
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    assert run.main(["--local", "--config", str(config)]) == 2
+    said = f"--local: {tmp_path}/lake: files cannot be linked there, so no lake is safe there\n"
+    assert capsys.readouterr().err == said
+
+
+def refused(*_: object) -> None:
+    raise PermissionError(1, "Operation not permitted")

@@ -27,6 +27,7 @@ from pipeline.tables import (
     WATERMARKS,
     Table,
 )
+from tests.conftest import FSYNC
 from tests.helpers.arrow_types import odd_types
 from tests.helpers.deltas import delta
 from tests.helpers.full_rows import ID, NOON, empty_row, found, full_row, with_values
@@ -243,14 +244,14 @@ def test_whatever_the_driver_writes_has_texts_of_the_plain_type(
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What has been synced, in order; in the place of a checkpoint, also the versions that the log then had."""
-    real, places = os.fsync, []
+    places = []
 
     def recorded(opened: int) -> None:
         place = Path(f"/proc/self/fd/{opened}").readlink()
         if ".checkpoint." in place.name:
             places.extend(sorted(place.parent.glob("*.json")))
         places.append(place)
-        real(opened)
+        FSYNC(opened)
 
     monkeypatch.setattr(os, "fsync", recorded)
     return places

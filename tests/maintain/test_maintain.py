@@ -148,7 +148,7 @@ def test_rows_with_retention_forever_are_never_removed(lake: Lake) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("step", "calls"), [("delete", 1), ("vacuum", 2)])
+@pytest.mark.parametrize(("step", "calls"), [("delete", 1), ("rewrite_sorted", 1), ("vacuum", 2)])
 def test_a_killed_job_can_be_repeated(old_lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, calls: int) -> None:
     """It ends before a step, after some calls of it. test_killed.py kills the process."""
     real, left = getattr(Lake, step), [None] * calls

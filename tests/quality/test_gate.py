@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from pipeline.common import arrow_sql
 from pipeline.common.arrow_sql import arrow_queries
 from pipeline.common.epoch import utc_date
 from pipeline.common.rows import Rows
@@ -194,7 +196,7 @@ def test_rows_are_counted_alike_by_the_driver_and_by_spark(
     spark: SparkSession, table: Table, names: str, good: list[Sequence[Any]], bad: Bad
 ) -> None:
     rows = read(table, names, good + [row for row, _ in bad])
-    merged = as_spark(spark, rows, table).with_values({KIND: table.name}, SnapshotSource.observed)
+    merged = as_spark(spark, rows, table).with_constants({KIND: table.name}, SnapshotSource.observed)
     requests = StructType([*SnapshotSource.observed, *REQUEST_COLUMNS])
     staged = ClusterRows({}, merged.chosen(requests).rows)
     assert sums_by_kind(staged.counted(T0))[table.name] == count(table, rows)
@@ -243,6 +245,17 @@ def test_offsets_are_judged_to_the_last_digit(offset: int) -> None:
     rows = read(WATERMARKS, MARK, [mark("t", 0, 0, 0, 0, offset, 0), mark("t", 1, 0, 0, 0, None, 0)])
     assert may_fail(count(WATERMARKS, rows)) == (offset > 2**62)
     assert len(judge_rows(Rows(rows), WATERMARKS).refused) == (offset > 2**62)
+
+
+def test_long_names_need_no_memory_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone who may commit can give thousands of groups a name of 32 KB."""
+    commits = [commit(f"{number:010}" * 1_000, "t", 0, number) for number in range(3_000)]
+    rows = read(COMMITTED_OFFSETS, COMMIT, [*commits, commit("g", "t", 0, -1), commit("g", "t", 0, 5)])
+    monkeypatch.setitem(arrow_sql._SETTINGS, "memory_limit", "30MB")  # the names have as many bytes
+    with ThreadPoolExecutor(1) as thread:  # which has a database of its own
+        verdict = thread.submit(judge_rows, Rows(rows), COMMITTED_OFFSETS).result()
+    assert verdict.refused["group_id"].to_pylist() == ["g", "g"]
+    assert verdict.kept.count() == 3_000
 
 
 @pytest.fixture
