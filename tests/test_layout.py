@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "log_segments": "common lake tables",
     "client_positions": "common tables",
     "session": "client_positions common config kafka lake log_segments",
-    "quality": "common tables",
+    "quality": "common kafka tables",
     "derive": "analytics common config lake log_segments tables",
     "snapshot": "analytics client_positions common config derive kafka lake quality tables",
     "replay": "client_positions common config derive lake tables",

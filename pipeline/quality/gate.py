@@ -1,6 +1,6 @@
 """Judges the rows that a snapshot has read, before they land: those that fail a rule go to `quarantine` instead.
 
-All rows are counted, and with them those that break a rule or share a key (`snapshot/counts.py`). Great Expectations
+All rows are counted, and with them those that break a rule or share a key (`counts.py`). Great Expectations
 judges only these: a table without such rows costs nothing more.
 """
 

@@ -25,8 +25,8 @@ from pipeline.kafka.snapshot import UNPROVEN, SnapshotSource
 from pipeline.lake import FAILURES, STAGED_OVER, STAGES, Lake, of_snapshots
 from pipeline.lake.ledger import Claim
 from pipeline.quality import judge_rows, quarantine_rows
+from pipeline.quality.counts import may_fail, sums_by_kind
 from pipeline.snapshot.client_positions import read_client_positions
-from pipeline.snapshot.counts import may_fail, sums_by_kind
 from pipeline.snapshot.missing_groups import groups_not_gone
 from pipeline.snapshot.read_sources import ClusterRows, read_cluster
 from pipeline.snapshot.summary import Landed, error_entries

@@ -17,7 +17,7 @@ from pipeline.common.source_rows import read_in_process, read_tasks
 from pipeline.kafka.snapshot import KIND, REQUESTS, SnapshotSource
 from pipeline.kafka.source import REQUEST_COLUMNS
 from pipeline.lake import Lake
-from pipeline.snapshot.counts import COUNTS, count_kind, count_rows
+from pipeline.quality.counts import COUNTS, count_kind, count_rows
 from pipeline.tables import BRONZE, Table
 
 _COLUMNS = {table.name: table.observed.names for table in BRONZE} | {REQUESTS: [c.name for c in REQUEST_COLUMNS]}

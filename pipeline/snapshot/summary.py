@@ -11,8 +11,8 @@ from pipeline.common.words import named
 from pipeline.kafka.groups import OFFSETS_TOPIC
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.ledger import COMPLETE, FAILED, PARTIAL, Claim, ErrorEntry, Summary
+from pipeline.quality.counts import IN_FUTURE, METADATA_MISSING
 from pipeline.quality.rules import ODDITIES
-from pipeline.snapshot.counts import IN_FUTURE, METADATA_MISSING
 from pipeline.tables import BRONZE, CLIENT_POSITIONS, COMMITTED_OFFSETS, GROUP_MEMBERS, LOG_SAMPLES, WATERMARKS, Table
 
 REPEATED = "repeated_tasks"

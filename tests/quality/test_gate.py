@@ -22,9 +22,9 @@ from pipeline.kafka.source import REQUEST_COLUMNS
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.ledger import Claim
 from pipeline.quality import judge_rows, quarantine_rows
+from pipeline.quality.counts import count_kind, may_fail, sums_by_kind
 from pipeline.quality.expectations import expectation_of, validate
 from pipeline.quality.rules import MAX_PARTITION, ODDITIES, ROWS_OF_KEY, RULES, observed_key, offends_sql
-from pipeline.snapshot.counts import count_kind, may_fail, sums_by_kind
 from pipeline.snapshot.land import _land_table
 from pipeline.snapshot.read_sources import ClusterRows
 from pipeline.snapshot.summary import Landed, summarize

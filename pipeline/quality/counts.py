@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql
 from pipeline.common.data_source import arrow_schema
 from pipeline.kafka.snapshot import KIND, REQUESTS, UNPROVEN
-from pipeline.quality import fails_sql
+from pipeline.quality.gate import fails_sql
 from pipeline.quality.rules import ODDITIES, RULES, observed_key
 from pipeline.tables import BRONZE, COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS, Table
 from pipeline.tables.columns import LONG
