@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from time import sleep, time
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -105,6 +106,7 @@ def found(spark: SparkSession, kafka: EmbeddedKafka, config: Config) -> Newest:
             for markers, reader in enumerate(readers):
                 if step <= LAST - markers:
                     reader.commit(reader.read(2), markers)
+            sleep(1 - time() % 1)  # a snapshot takes less than a second, and that is the schedule
             (outcome,) = take_snapshots(spark, config, ["files"], None, lambda: datetime.now(UTC))
             assert outcome.status == "complete"
         compute_lag(spark, config, ["files"], lambda: datetime.now(UTC))
