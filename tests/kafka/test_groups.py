@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
@@ -27,7 +26,7 @@ from pipeline.kafka.groups import (
     offsets_partition,
     probe_names,
 )
-from pipeline.kafka.named_groups import KNOWN_GROUPS, asking_for_groups
+from pipeline.kafka.named_groups import ask_for_groups
 from pipeline.kafka.snapshot import UNPROVEN, SnapshotSource
 from tests.helpers.kafka import Row, commit, denied, login, parsed, partitions_of, read, spread
 
@@ -224,11 +223,8 @@ def test_without_the_right_to_describe_an_invented_group_or_the_topic_a_list_is_
 
 def asked(kafka: EmbeddedKafka, *groups: tuple[str, str | None], **options: str) -> list[Row]:
     """What is said of groups that are missing from a list."""
-    ask = asking_for_groups({"bootstrap_servers": kafka.sasl_bootstrap_servers, **login(kafka), **options})
-    names, types = zip(*groups, strict=True)
-    batch = pa.RecordBatch.from_pydict({"group_id": [*names], "group_type": [*types]})
-    assert batch.schema.names == KNOWN_GROUPS.names
-    return [row for batch in ask(iter([batch])) for row in batch.to_pylist()]
+    given = {"bootstrap_servers": kafka.sasl_bootstrap_servers, **login(kafka), **options}
+    return [row for batch in ask_for_groups(given, dict(groups)) for row in batch.to_pylist()]
 
 
 @pytest.mark.usefixtures("topic")
