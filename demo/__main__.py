@@ -199,11 +199,13 @@ def print_results(lake: Lake) -> None:
     from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 
     print(f"\n{format_groups(groups_table(Excerpt(lake, Selection())))}\n{GROUPS_LEGEND}\n")
-    still_there = lake.read(FINDINGS).where("resolved_at IS NULL").orderBy("severity", "group_id", "kind")
-    for finding in still_there.limit(20).collect():
-        about = finding.group_id or finding.client_id or finding.topic or finding.cluster
-        print(f"{finding.severity}: {about}: {finding.kind}: {finding.summary}")
-    picture = write_incident(lake.read(LAG), lake.read(CLIENT_POSITIONS), INCIDENT)
+    still_there = lake.query(
+        "SELECT * FROM {findings} WHERE resolved_at IS NULL ORDER BY severity, group_id, kind LIMIT 20", FINDINGS
+    )
+    for finding in still_there:
+        about = finding["group_id"] or finding["client_id"] or finding["topic"] or finding["cluster"]
+        print(f"{finding['severity']}: {about}: {finding['kind']}: {finding['summary']}")
+    picture = write_incident(*(lake.rows(table).collected_table() for table in (LAG, CLIENT_POSITIONS)), INCIDENT)
     if picture:
         print(f"\nWhat a client's own metric does not show: {picture}")
     print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+import pyarrow as pa
 import vl_convert
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from pipeline.common.arrow_sql import queried
 from pipeline.report.charts import VEGA_LITE
 from pipeline.report.names import visible
 from pipeline.report.units import duration, size
@@ -26,7 +26,7 @@ RUNGS = {
 WIDTH_PX = 760
 
 
-def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path | None:
+def write_incident(lag: pa.Table, positions: pa.Table, output: Path) -> Path | None:
     """Draws the partition with the most lag that its client's own metric hides, as an SVG file; None if there is none.
 
     `lag` and `positions` are rows of `lag` and `client_positions`. Raises OSError if the file cannot be written.
@@ -39,24 +39,26 @@ def write_incident(lag: DataFrame, positions: DataFrame, output: Path) -> Path |
     return output
 
 
-def moments(lag: DataFrame, positions: DataFrame) -> list[dict[str, Any]]:
+def moments(lag: pa.Table, positions: pa.Table) -> list[dict[str, Any]]:
     """The rows of `lag`, with reported_lag, of the partition with the greatest stale_lag at the newest snapshot."""
-    key = ["cluster", "client_id", "topic", "partition"]
-    newest = lag.where(F.col("stale_lag") > 0).orderBy(F.desc("snapshot_id"), F.desc("stale_lag"), *key)
-    worst = newest.select(*key, "group_id").head()
-    if worst is None:
-        return []
-    is_it = [F.col(name) == worst[name] for name in key]
-    reported = (
-        positions.where(is_it[0] & is_it[1] & is_it[2] & is_it[3])
-        .groupBy("snapshot_id")
-        .agg(F.max("reported_lag").alias("reported_lag"))
+    found: list[dict[str, Any]] = queried(_MOMENTS, lag=lag, positions=positions).to_pylist()
+    return found
+
+
+_MEASURES = ("consumer_lag", "consumer_lag_bytes", "bytes_error", "consumer_lag_ms", "time_error_ms", "headroom")
+_NAMES = ("snapshot_id", "group_id", "client_id", "topic", "partition", "offset_status", *RUNGS, *_MEASURES)
+_MOMENTS = f"""
+    WITH worst AS (
+        SELECT cluster, client_id, topic, "partition", group_id FROM lag WHERE stale_lag > 0
+        ORDER BY snapshot_id DESC, stale_lag DESC, cluster, client_id, topic, "partition" LIMIT 1
+    ), reported AS (
+        SELECT snapshot_id, max(reported_lag) AS reported_lag
+        FROM positions JOIN worst USING (cluster, client_id, topic, "partition") GROUP BY snapshot_id
     )
-    its_own = lag.where(is_it[0] & (F.col("group_id") == worst["group_id"]) & is_it[2] & is_it[3])
-    measures = ("consumer_lag", "consumer_lag_bytes", "bytes_error", "consumer_lag_ms", "time_error_ms", "headroom")
-    names = ("group_id", "client_id", "topic", "partition", "offset_status", *RUNGS, *measures, "reported_lag")
-    rows = its_own.join(reported, "snapshot_id", how="left").orderBy("snapshot_id").select("snapshot_id", *names)
-    return [row.asDict() for row in rows.collect()]
+    SELECT {", ".join(f'lag."{name}"' for name in _NAMES)}, reported_lag
+    FROM lag JOIN worst USING (cluster, group_id, topic, "partition") LEFT JOIN reported USING (snapshot_id)
+    ORDER BY lag.snapshot_id
+"""
 
 
 def _picture(rows: Sequence[dict[str, Any]]) -> alt.VConcatChart:
