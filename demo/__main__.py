@@ -205,7 +205,8 @@ def print_results(lake: Lake) -> None:
     for finding in still_there:
         about = finding["group_id"] or finding["client_id"] or finding["topic"] or finding["cluster"]
         print(f"{finding['severity']}: {about}: {finding['kind']}: {finding['summary']}")
-    picture = write_incident(*(lake.rows(table).collected_table() for table in (LAG, CLIENT_POSITIONS)), INCIDENT)
+    lag, positions = (lake.rows(table).collected_table() for table in (LAG, CLIENT_POSITIONS))
+    picture = write_incident(lag, positions, INCIDENT)
     if picture:
         print(f"\nWhat a client's own metric does not show: {picture}")
     print(f"\nThe report: {REPORT} (open it in a browser). The tables: {DIRECTORY / 'lake'}, as Delta.")

@@ -5,8 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from demo.incident import moments, write_incident
 from pipeline.analytics.histograms.lag_histograms import histograms_of_snapshots
@@ -25,7 +24,7 @@ from pipeline.tables import (
     GROUP_CHANGES,
     LAG,
 )
-from tests.helpers.reports import MINUTE, NOON, NOW, at, frame, known, lag_row, lake_of, snapshot, table_of
+from tests.helpers.reports import MINUTE, NOON, NOW, at, known, lag_row, lake_of, snapshot, table_of
 
 
 def minute(instant: datetime | None) -> float | None:
@@ -42,16 +41,18 @@ def then(number: int, minute: int, magnitude: int, topic: str | None = None) -> 
     return {**lag_row(minute, "g", 0), **reported, "finding_id": str(number)}
 
 
-def incident(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """The lag and the positions of a client whose own gauge hides most of the lag in partition 1."""
+def incident(**late: Any) -> tuple[pa.Table, pa.Table]:
+    """The lag and the positions of a client whose own gauge hides most of the lag in partition 1.
+
+    `late` are other values of each row of `lag`.
+    """
 
     def of_lag(minute: int, number: int, stale_lag: int | None, **more: Any) -> dict[str, Any]:
         plain = {"client_id": "c1", "log_start_offset": 0, "committed_offset": 10, "high_watermark": 110}
-        return lag_row(minute, "g", number, stale_lag=stale_lag, consumer_lag=100, **{**plain, **more})
+        return lag_row(minute, "g", number, stale_lag=stale_lag, consumer_lag=100, **{**plain, **more, **late})
 
     reported = {"consumer_lag_bytes": 5_000, "bytes_error": 20, "consumer_lag_ms": 90_000, "headroom": 10}
-    lag = frame(
-        spark,
+    lag = table_of(
         LAG,
         of_lag(0, 0, 999),
         of_lag(0, 1, None, committed_offset=None, high_watermark=40),
@@ -59,8 +60,7 @@ def incident(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
         of_lag(1, 1, 8, **reported),
         of_lag(1, 2, None),
     )
-    positions = frame(
-        spark,
+    positions = table_of(
         CLIENT_POSITIONS,
         lag_row(0, "g", 1, client_id="c1", reported_lag=3),
         lag_row(1, "g", 1, client_id="c1", reported_lag=2),
@@ -225,8 +225,8 @@ class TestSelection:
 
 
 class TestIncident:
-    def test_the_partition_that_its_client_hides_most_of_is_drawn(self, spark: SparkSession, tmp_path: Path) -> None:
-        lag, positions = incident(spark)
+    def test_the_partition_that_its_client_hides_most_of_is_drawn(self, tmp_path: Path) -> None:
+        lag, positions = incident()
         rows = moments(lag, positions)
         assert [(r["snapshot_id"] - NOON, r["partition"], r["reported_lag"], r["high_watermark"]) for r in rows] == [
             (0, 1, 3, 40),
@@ -238,22 +238,20 @@ class TestIncident:
         assert "behind by 100 records · 5 kB ± 20 B · 1.5 min at the end; 10 records of headroom left" in text
         assert "records-lag: c1" in text
 
-    def test_the_picture_says_how_many_records_were_deleted(self, spark: SparkSession, tmp_path: Path) -> None:
-        lag, positions = incident(spark)
+    def test_the_picture_says_how_many_records_were_deleted(self, tmp_path: Path) -> None:
         for status, consumed, words in (
             ("deleted_unread", None, "10 records were deleted unread"),
             ("deleted_unread", 14, "6 records were deleted unread"),
             ("deleted_uncommitted", 20, "10 records after the commit were deleted"),
         ):
             late = {"headroom": -10, "log_start_offset": 20, "offset_status": status, "consumed_offset": consumed}
-            changed = lag.withColumns({name: F.lit(v).cast(LAG.schema[name].dataType) for name, v in late.items()})
-            drawn = write_incident(changed, positions, tmp_path / "late.svg")
+            drawn = write_incident(*incident(**late), tmp_path / "late.svg")
             assert drawn
             assert f"1.5 min at the end; {words}" in drawn.read_text("utf-8")
 
-    def test_without_reporting_clients_there_is_no_picture(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_without_reporting_clients_there_is_no_picture(self, tmp_path: Path) -> None:
         output = tmp_path / "incident.svg"
-        assert write_incident(frame(spark, LAG, known(0, "g", 5)), frame(spark, CLIENT_POSITIONS), output) is None
+        assert write_incident(table_of(LAG, known(0, "g", 5)), table_of(CLIENT_POSITIONS), output) is None
         assert not output.exists()
 
     def test_changes_are_summed_up_by_snapshot(self) -> None:
