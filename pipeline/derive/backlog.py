@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
 from pipeline.analytics.forecasts.weeks import LATEST_MS, first_of_hours, spans_of
-from pipeline.analytics.keys import SNAPSHOT
 from pipeline.common.buckets import ROWS_A_BUCKET
 from pipeline.common.epoch import HOUR_MS, utc_date
 from pipeline.derive.log_index import LONGEST_TAIL, Index
@@ -178,26 +174,34 @@ class Backlog:
         return 1 + max(rows // ROWS_A_BUCKET, rulers // RULERS_A_BUCKET)
 
 
+_OLDEST_NEEDED = """
+    WITH done AS (SELECT DISTINCT cluster, snapshot_id FROM {{computed}} WHERE {is_done}),
+    known AS (
+        SELECT s.cluster, s.snapshot_id, done.snapshot_id IS NOT NULL AS is_done,
+            row_number() OVER (PARTITION BY s.cluster ORDER BY s.snapshot_id) AS number
+        FROM (SELECT cluster, snapshot_id FROM {{snapshots}} WHERE {is_readable} AND {of_clusters}) s
+        LEFT JOIN done ON s.cluster = done.cluster AND s.snapshot_id = done.snapshot_id
+    ), next AS (
+        SELECT cluster, coalesce(min(CASE WHEN NOT is_done THEN number END), count(*) + 1) AS first
+        FROM known GROUP BY cluster
+    )
+    SELECT known.cluster, min(snapshot_id) AS oldest FROM known JOIN next ON known.cluster = next.cluster
+    WHERE number >= first - {before} GROUP BY known.cluster
+"""
+
+
 def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
     """For each cluster, the oldest snapshot that is still needed to compute snapshots without lag, or the next one.
 
     A cluster without a readable snapshot is left out.
     """
-    by_cluster = Window.partitionBy("cluster")
-    marks = lake.frame(COMPUTED, "true", "cluster", "job", "snapshot_id").where(F.col("job").isin(*DONE))
-    done = marks.select(*SNAPSHOT, F.lit(True).alias("is_done")).distinct()
-    known = lake.frame(SNAPSHOTS, "true", "cluster", "snapshot_id", "status").where(
-        F.col("status").isin(*READABLE) & F.col("cluster").isin(*clusters)
+    statement = _OLDEST_NEEDED.format(
+        is_done=one_of("job", DONE),
+        is_readable=one_of("status", READABLE),
+        of_clusters=one_of("cluster", clusters),
+        before=LONGEST_TAIL,
     )
-    numbered = (
-        known.select(*SNAPSHOT)
-        .join(done, SNAPSHOT, how="left")
-        .withColumn("number", F.row_number().over(by_cluster.orderBy("snapshot_id")))
-        .withColumn("first", F.min(F.when(F.col("is_done").isNull(), F.col("number"))).over(by_cluster))
-        .withColumn("first", F.coalesce("first", F.count(F.lit(1)).over(by_cluster) + 1))
-    )
-    needed = numbered.where(F.col("number") >= F.col("first") - LONGEST_TAIL)
-    return {row[0]: row[1] for row in needed.groupBy("cluster").agg(F.min("snapshot_id")).collect()}
+    return {row["cluster"]: row["oldest"] for row in lake.query(statement, SNAPSHOTS, COMPUTED)}
 
 
 def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:

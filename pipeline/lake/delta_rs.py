@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
 
 from pipeline.common.errors import LakeError
@@ -118,11 +117,6 @@ def merged(existing: pa.Table, rows: pa.Table) -> Replacement:
             updated = updated.append_column(kept.schema.field(name), old[name])
     whole = pa.concat_tables([kept, updated, inserted], promote_options="default")
     return Replacement(whole, inserted.num_rows, updated.num_rows)
-
-
-def records_views(file: str) -> bool:
-    """Whether a Parquet file records texts or bytes as views, as files of DELETE and MERGE do."""
-    return any("_view" in str(field.type) for field in pq.read_schema(file))
 
 
 def _place(key: Sequence[str], rows: pa.Table, cluster: str) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
@@ -124,6 +125,12 @@ class DriverTables:
         with _errors(tables[0]):
             found: list[dict[str, Any]] = query_rows(asked, for_datafusion(text)).to_pylist(maps_as_pydicts="strict")
         return found
+
+    def files(self, table: Table) -> list[str]:
+        """The paths of the files with the table's rows."""
+        with _errors(table):
+            found = self._open(table).get_add_actions(flatten=True)
+        return [f"{self._root / table.name / unquote(path)}" for path in pa.table(found)["path"].to_pylist()]
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which all satisfy it. One commit."""

@@ -291,6 +291,9 @@ class Lake(LakeTables):
 
     def files(self, table: Table) -> list[str]:
         """The paths of a table's files. They contain the partition: `…/cluster=east/snapshot_date=2026-01-31/…`."""
+        with self.else_spark():
+            if self._driver:
+                return self._driver.files(table)
         return self.spark.table(self.identifier(table)).inputFiles()
 
     def merge(self, table: Table, rows: Sequence[tuple[Any, ...]], cluster: str, update_if: str = "") -> Merged:

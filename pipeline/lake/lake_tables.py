@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
@@ -16,7 +15,6 @@ from pipeline.common.columns import columns_of
 from pipeline.common.errors import SparkNeededError
 from pipeline.config import LakeConfig
 from pipeline.lake.conflicts import retry_on_conflict
-from pipeline.lake.delta_rs import records_views
 from pipeline.lake.driver_tables import DriverTables, NotForDriverError, driver_tables
 from pipeline.lake.few_rows import expect_rows, expects_few
 from pipeline.lake.stores import is_known
@@ -129,10 +127,6 @@ class LakeTables:
             with self.else_spark():
                 return retry_on_conflict(partial(by_driver, self._driver))
         return retry_on_conflict(checked)
-
-    def record_views(self, files: Iterable[str]) -> bool:
-        """Whether one of a table's `files` has texts that pyarrow cannot compare: only delta-rs has written such."""
-        return self._driver is not None and any(records_views(unquote(urlsplit(file).path)) for file in files)
 
 
 def stored_columns(table: Table) -> list[Column]:

@@ -1,25 +1,21 @@
-"""Creates the tables of a lake, and upgrades those that an older laglake has written to the current schema version."""
+"""Creates the tables of a lake, and adds the columns that tables lack which an older laglake has made."""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
-from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructField
 
-from pipeline.common.columns import aligned
 from pipeline.common.errors import LakeError, NoLakeError, SchemaError, first_line
 from pipeline.config.databricks import is_databricks
 from pipeline.lake.conflicts import FAILURES
 from pipeline.lake.delta import require_delta
-from pipeline.lake.lake_tables import LakeTables, stored_columns
-from pipeline.lake.predicates import of_each, quoted
+from pipeline.lake.lake_tables import LakeTables
+from pipeline.lake.predicates import quoted
 from pipeline.lake.stores import why_unsafe
-from pipeline.tables import SCHEMA_VERSION, SNAPSHOT_AT, SNAPSHOTS, TABLES, Table
+from pipeline.tables import OLDEST_VERSION, SCHEMA_VERSION, SNAPSHOTS, TABLES, Table
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +23,6 @@ VERSION_PROPERTY = "laglake.layout"
 """The table property with the schema version. Its name must never change: an older laglake must refuse a newer lake."""
 SKIPPING_COLUMNS = ("snapshot_id", "snapshot_at", "window_start", "group_id", "topic")
 """The columns whose minimum and maximum Delta stores for each file. For all columns, this took a third of a write."""
-CONVERTED = 20
-"""The snapshots of each cluster whose rows get what they remember in the new form: more than a run looks back for."""
 PROPERTIES = {
     # So that delta-rs, DuckDB and older readers can open every table.
     "delta.enableDeletionVectors": "false",
@@ -50,12 +44,12 @@ def refuse_new(lake: LakeTables) -> None:
 
 
 def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
-    """Creates missing tables, and upgrades those of an older schema version.
+    """Creates missing tables, and adds the columns that those of an older schema version lack: their rows are NULL.
 
     If there is no lake yet, `before_new` is called first, which may refuse it.
 
-    Raises SchemaError if a newer laglake has written the lake; LakeError if it cannot be created, or if two jobs that
-    write at once would lose rows.
+    Raises SchemaError if a newer laglake has written the lake, or one before OLDEST_VERSION; LakeError if it cannot be
+    created, or if two jobs that write at once would lose rows.
     """
     if lake.has_spark:
         require_delta(lake.spark)
@@ -63,14 +57,10 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
     found = schema_version(lake)
     if found == SCHEMA_VERSION:
         return
-    if found is not None and found > SCHEMA_VERSION:
-        raise SchemaError(
-            f"{lake.identifier(SNAPSHOTS)} has schema version {found}, this laglake knows {SCHEMA_VERSION}: "
-            "install the laglake that wrote it, or a newer one"
-        )
     if found is None:
         before_new(lake)
     else:
+        _require_known(lake, found)
         log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
     try:
         for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
@@ -81,6 +71,15 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
         raise LakeError(f"the lake cannot be made: {lake.place}: {first_line(exc)}") from exc
     _require_safe_store(lake)
     log.info("lake of schema version %d at %s", SCHEMA_VERSION, lake.identifier(SNAPSHOTS))
+
+
+def _require_known(lake: LakeTables, version: int) -> None:
+    """Raises SchemaError if this laglake cannot upgrade a lake of this version."""
+    wrong = f"{lake.identifier(SNAPSHOTS)} has schema version {version}, this laglake "
+    if version > SCHEMA_VERSION:
+        raise SchemaError(f"{wrong}knows {SCHEMA_VERSION}: install the laglake that wrote it, or a newer one")
+    if version < OLDEST_VERSION:
+        raise SchemaError(f"{wrong}upgrades only lakes from {OLDEST_VERSION} on: begin a new lake")
 
 
 def schema_version(lake: LakeTables) -> int | None:
@@ -112,58 +111,12 @@ def create(lake: LakeTables, table: Table) -> None:
 
 
 def _upgrade(lake: LakeTables, table: Table) -> None:
-    """Adds the columns that a table lacks, copies the rows of its former name, and sets the schema version."""
+    """Adds the columns that a table lacks, and sets the schema version."""
     name = lake.identifier(table)
     have = set(lake.spark.table(name).columns)
     for column in (f for f in table.stored if f.name not in have):
         lake.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
-    if table.former_name:
-        _copy_former(lake, table, replace(table, name=table.former_name))
-    if "memory" in have and "remembered" in table.columns:
-        _convert_memory(lake, name)
-    if SNAPSHOT_AT in table.stored:
-        lake.spark.sql(f"UPDATE {name} SET snapshot_at = timestamp_millis(snapshot_id) WHERE snapshot_at IS NULL")
     lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(_properties(table))})")
-
-
-def _copy_former(lake: LakeTables, table: Table, former: Table) -> None:
-    """Copies the rows that a table has under its former name, once."""
-    try:
-        rows = lake.spark.table(lake.identifier(former))
-    except AnalysisException:
-        return
-    # Delta commits a transaction with this name only once, even if several jobs try.
-    once = {"txnAppId": f"laglake {former.name}", "txnVersion": "1"}
-    copied = aligned(rows, table.schema).select(*stored_columns(table))
-    copied.writeTo(lake.identifier(table)).options(**once).append()
-    log.info(
-        "table %s is now called %s: its rows have been copied, and the old table may be dropped",
-        former.name,
-        table.name,
-    )
-
-
-def _convert_memory(lake: LakeTables, name: str) -> None:
-    """Writes what rows remember as bytes. Before version 15 it was an array, in `memory`.
-
-    Only of the newest snapshots, from which the next ones continue. Older ones are left as they are: if one of them is
-    computed again, its groups count as new.
-    """
-    newest = f"""
-        SELECT cluster, snapshot_id FROM (
-            SELECT cluster, snapshot_id, row_number() OVER (PARTITION BY cluster ORDER BY snapshot_id DESC) AS number
-            FROM {lake.identifier(SNAPSHOTS)}
-        ) WHERE number <= {CONVERTED}
-    """
-    wanted: defaultdict[str, list[int]] = defaultdict(list)
-    for row in lake.spark.sql(newest).collect():
-        wanted[row["cluster"]].append(row["snapshot_id"])
-    # The least byte of each number comes first.
-    numbers = "transform(memory, n -> regexp_replace(reverse(lpad(hex(n), 16, '0')), '(.)(.)', '$2$1'))"
-    lake.spark.sql(
-        f"UPDATE {name} SET remembered = unhex(array_join({numbers}, '')) "
-        f"WHERE ({of_each(wanted)}) AND remembered IS NULL AND memory IS NOT NULL"
-    )
 
 
 def _declared(column: StructField) -> str:

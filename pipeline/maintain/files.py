@@ -128,15 +128,9 @@ def _rows_by_day(lake: Lake, table: Table, days: Collection[Day]) -> dict[str, i
 def _join_small_files(
     lake: Lake, table: Table, files: Mapping[tuple[str, str], Collection[str]]
 ) -> list[tuple[str, str]]:
-    """Joins the files of each cluster that has several; writes them anew if one has texts that pyarrow cannot compare.
-
-    A former version of laglake has written such files. In tables with days, they are sorted, and so written anew.
-    """
-    changed = []
-    for (cluster, day), names in sorted(files.items()):
-        if lake.record_views(names):
-            lake.rewrite_sorted(table, of_cluster(cluster), files=1)
-            changed.append((cluster, day))
-        elif len(names) > 1 and lake.compact(table, of_cluster(cluster))[0]:
-            changed.append((cluster, day))
-    return changed
+    """Joins the files of each cluster that has several."""
+    return [
+        (cluster, day)
+        for (cluster, day), names in sorted(files.items())
+        if len(names) > 1 and lake.compact(table, of_cluster(cluster))[0]
+    ]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
-from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
+from pipeline.analytics.keys import SNAPSHOT
+from pipeline.common.arrow_sql import arrow_queries, names_sql
+from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import HOUR_MS, to_epoch_ms, utc_date
 from pipeline.common.errors import first_line
 from pipeline.config import RetentionConfig
@@ -105,19 +106,17 @@ def _remove_old(
         if rule.kept_ms is not None and needed
     }
     old = {rule: {cluster: _older(rule, cluster, day) for cluster, day in of.items()} for rule, of in days.items()}
-    counts = [_counted(lake, rule, " OR ".join(f"({where})" for where in of.values())) for rule, of in old.items()]
     removed: dict[tuple[str, str], int] = {}
-    found = reduce(DataFrame.unionByName, counts).collect() if counts else []
-    for row in sorted(found, key=lambda row: row["name"] != LAG.name):  # lag first: its roll-up reads other tables
-        rule = next(rule for rule in old if (rule.table.name, rule.only) == (row["name"], row["only"]))
+    for row in _counted(lake, old):
+        rule, cluster = next(rule for rule in old if _name(rule) == row["name"]), row["cluster"]
         if rule.table is LAG:
             if retention.rollup:
-                keep_rollup(lake, row["cluster"], old[rule][row["cluster"]])
-            _mark_removed(lake, row["cluster"], days[rule][row["cluster"]])
-        lake.delete(rule.table, old[rule][row["cluster"]])
-        key = (row["name"], row["cluster"])
+                keep_rollup(lake, cluster, old[rule][cluster])
+            _mark_removed(lake, cluster, days[rule][cluster])
+        lake.delete(rule.table, old[rule][cluster])
+        key = (rule.table.name, cluster)
         removed[key] = removed.get(key, 0) + row["rows"]
-        log.info("%s: %s: %d rows removed, up to %s", row["cluster"], row["name"], row["rows"], row["last_day"])
+        log.info("%s: %s: %d rows removed, up to %s", cluster, rule.table.name, row["rows"], row["last_day"])
     return removed
 
 
@@ -125,16 +124,37 @@ def _older(rule: Rule, cluster: str, day: date) -> str:
     return f"{before_day(cluster, day)} AND {rule.only}"
 
 
+def _name(rule: Rule) -> str:
+    return f"{rule.table.name} where {rule.only}"
+
+
+def _counted(lake: Lake, old: Mapping[Rule, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """How many rows each rule removes of each cluster: cluster, name, rows, last_day. Those of `lag` come first.
+
+    They must also be removed first: their roll-up reads other tables.
+    """
+    if not old:
+        return []
+    counts = [
+        f"SELECT cluster, '{_name(rule)}' AS name, count(*) AS rows, max(snapshot_date) AS last_day "
+        f"FROM {{{rule.table.name}}} WHERE {' OR '.join(f'({where})' for where in of.values())} GROUP BY cluster"
+        for rule, of in old.items()
+    ]
+    rows = lake.query(" UNION ALL ".join(counts), *{rule.table.name: rule.table for rule in old}.values())
+    of_lag = {_name(rule) for rule in old if rule.table is LAG}
+    return sorted(rows, key=lambda row: (row["name"] not in of_lag, row["name"], row["cluster"]))
+
+
 def _mark_removed(lake: Lake, cluster: str, first_day: date) -> None:
     """Marks in `computed` that the lag of a cluster's snapshots before a day was removed, so that reports skip it."""
     first_ms = to_epoch_ms(datetime.combine(first_day, datetime.min.time(), UTC))
     where = f"{of_cluster(cluster)} AND {one_of('job', (JOB, REMOVED))} AND snapshot_id < {first_ms}"
-    marks = lake.read(COMPUTED).where(where).withColumn("job", F.lit(REMOVED)).distinct()
-    lake.replace(COMPUTED, marks, where)
+    marks = lake.rows(COMPUTED, where)
+    lake.replace(COMPUTED, marks.grouped(SNAPSHOT, _as_removed, COMPUTED.schema), where)
 
 
-def _counted(lake: Lake, rule: Rule, where: str) -> DataFrame:
-    """The number of rows of each cluster that satisfy a predicate."""
-    names = {"name": F.lit(rule.table.name), "only": F.lit(rule.only)}
-    rows = lake.read(rule.table).where(where).groupBy("cluster")
-    return rows.agg(F.count(F.lit(1)).alias("rows"), F.max("snapshot_date").alias("last_day")).withColumns(names)
+def _as_removed(marks: pa.Table) -> pa.Table:
+    """The marks as those of removed lag. A job that was killed may have left two of a snapshot."""
+    with arrow_queries({"marks": marks}) as queries:
+        distinct = f"SELECT DISTINCT ON ({names_sql(SNAPSHOT)}) * REPLACE ('{REMOVED}' AS job) FROM marks"
+        return queries.rows(distinct).cast(arrow_schema(COMPUTED.schema))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from functools import partial
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.analytics.findings.identity import ids_in_cluster
 from pipeline.common.errors import LakeError, first_line
+from pipeline.common.rows import Rows
 from pipeline.lake import FAILURES, Lake, of_cluster
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.tables import FINDING_HISTORY, FINDINGS, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES, Table
+from pipeline.tables import FINDING_HISTORY, FINDINGS, NOTIFICATIONS, SNAPSHOTS, TABLES, Table
 
 LAST = (FINDINGS, SNAPSHOTS)
 """The tables that are renamed last: other tables of findings need the old ids in `findings`, and the new name in the
@@ -42,20 +45,29 @@ def rename_cluster(lake: Lake, old: str, new: str) -> None:
 
 
 def _has(lake: Lake, table: Table, cluster: str) -> bool:
-    return bool(lake.frame(table, of_cluster(cluster), "cluster").limit(1).collect())
+    statement = f"SELECT cluster FROM {{{table.name}}} WHERE {of_cluster(cluster)} LIMIT 1"
+    return bool(lake.query(statement, table))
 
 
-def _renamed(lake: Lake, table: Table, old: str, new: str) -> DataFrame:
-    rows = lake.read(table).where(of_cluster(old)).withColumn("cluster", F.lit(new))
+def _renamed(lake: Lake, table: Table, old: str, new: str) -> Rows:
+    rows = lake.rows(table, of_cluster(old))
     if table in (FINDINGS, FINDING_HISTORY, NOTIFICATIONS):
-        ids = ids_in_cluster(lake.read(FINDINGS).where(of_cluster(old)), new)
-        named = rows.join(F.broadcast(ids), "finding_id", how="left")
-        return named.withColumn("finding_id", F.coalesce("new_id", "finding_id")).drop("new_id")
-    if table == LAG_HISTOGRAMS:
-        return rows.withColumn("scope_value", _scope_value(new))
-    return rows
+        ids = ids_in_cluster(lake.rows(FINDINGS, of_cluster(old)).collected(), new)
+        return rows.mapped(partial(_with_ids, cluster=new, ids=ids), table.schema)
+    return rows.mapped(partial(_in_cluster, cluster=new), table.schema)
 
 
-def _scope_value(new: str) -> Column:
-    """The scope_value under the new name: histograms of a whole cluster have the cluster's name there."""
-    return F.when(F.col("scope") == "cluster", F.lit(new)).otherwise(F.col("scope_value"))
+def _in_cluster(rows: pa.Table, cluster: str) -> pa.Table:
+    """The rows under another cluster name. Histograms of a whole cluster also have the name as their scope_value."""
+    renamed = pa.repeat(pa.scalar(cluster, pa.string()), len(rows))
+    if "scope_value" in rows.column_names:
+        values = pc.if_else(pc.fill_null(pc.equal(rows["scope"], "cluster"), False), renamed, rows["scope_value"])
+        rows = rows.set_column(rows.column_names.index("scope_value"), "scope_value", values)
+    return rows.set_column(rows.column_names.index("cluster"), "cluster", renamed)
+
+
+def _with_ids(rows: pa.Table, cluster: str, ids: Mapping[str, str]) -> pa.Table:
+    """The rows under another cluster name, with the ids that their findings have there."""
+    found = [ids.get(one, one) for one in rows["finding_id"].to_pylist()]
+    place = rows.column_names.index("finding_id")
+    return _in_cluster(rows.set_column(place, "finding_id", pa.array(found, pa.string())), cluster)

@@ -51,6 +51,7 @@ __all__ = (
     "LOG_SAMPLES",
     "NOTIFICATIONS",
     "OFFSET_STATUSES",
+    "OLDEST_VERSION",
     "PARTITION_STATUS",
     "POINTS",
     "QUARANTINE",
@@ -68,8 +69,10 @@ __all__ = (
     "Table",
 )
 
-SCHEMA_VERSION = 16
-"""Raised whenever a table, or a column of one, is added or renamed. A newer lake is refused, an older one upgraded."""
+SCHEMA_VERSION = 17
+"""Raised whenever a table or a column is added. A newer lake is refused; an older one gets what it lacks."""
+OLDEST_VERSION = 17
+"""Raised to SCHEMA_VERSION whenever rows that are stored can no longer be read. An older lake is refused."""
 
 TABLES = (
     *BRONZE,

@@ -192,7 +192,6 @@ CLIENT_POSITIONS = Table(
     key=(),
     series=("group_id", "client_id", "host", "topic", "partition", "source", "endpoint"),
     partitioned_by=("cluster", "snapshot_date"),
-    former_name="fetch_positions",
 )
 
 QUARANTINE = Table(

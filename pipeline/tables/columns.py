@@ -39,8 +39,7 @@ class Table:
     """One Delta table. `about` says what it holds; `key` names what is unique among the rows without an error.
 
     `schema` is what laglake computes and reads. Where it has `snapshot_id`, the table has SNAPSHOT_AT as well.
-    `former_name` is what the table was called in an earlier schema version. `series` names the columns whose rows
-    belong together over time, where the key does not say so.
+    `series` names the columns whose rows belong together over time, where the key does not say so.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Table:
     schema: StructType
     key: tuple[str, ...]
     partitioned_by: tuple[str, ...]
-    former_name: str | None = None
     series: tuple[str, ...] = ()
 
     @property

@@ -18,10 +18,20 @@ from jobs import snapshot as snapshot_job
 from pipeline.common.errors import LakeError, NoLakeError, SchemaError
 from pipeline.config import LakeConfig, SnapshotConfig
 from pipeline.derive import compute_lag
-from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry_on_conflict
+from pipeline.lake import VERSION_PROPERTY, Lake, conflicts, of_snapshots, retry_on_conflict, upgrade
 from pipeline.lake.ledger import Claim, Ledger
 from pipeline.lake.upgrade import create
-from pipeline.tables import CLIENT_POSITIONS, LAG, QUARANTINE, SCHEMA_VERSION, SNAPSHOTS, TABLES, WATERMARKS, Table
+from pipeline.tables import (
+    FINDINGS,
+    LAG,
+    OLDEST_VERSION,
+    QUARANTINE,
+    SCHEMA_VERSION,
+    SNAPSHOTS,
+    TABLES,
+    WATERMARKS,
+    Table,
+)
 from tests.helpers.deltas import delta
 from tests.helpers.quiet import config, write_config
 from tests.helpers.rows import SNAPSHOT_DATE, frame
@@ -44,30 +54,18 @@ def at_once(number: int, action: Callable[[], Any]) -> None:
         list(pool.map(start, range(number)))
 
 
-class Older(Table):
-    """A table as it was before it had `snapshot_at`."""
-
-    @property
-    def stored(self) -> StructType:
-        return self.schema
-
-
-def without_columns(table: Table, count: int) -> Table:
-    fields = table.schema.fields[: len(table.schema) - count]
-    return Older(**vars(replace(table, schema=StructType(fields))))
-
-
 def older(table: Table) -> Table:
     """The table as it was before."""
-    before = without_columns(table, {LAG.name: 2, WATERMARKS.name: 1, CLIENT_POSITIONS.name: 1}.get(table.name, 0))
-    return replace(before, name=table.former_name or table.name)
+    lacking = {LAG.name: 2, WATERMARKS.name: 1}.get(table.name, 0)
+    return replace(table, schema=StructType(table.schema.fields[: len(table.schema) - lacking]))
 
 
 def make_older(lake: Lake) -> None:
-    """A lake of version 0 without `snapshot_at`, whose `lag` lacks two columns and whose `watermarks` lacks one."""
+    """A lake of the version before: its `lag` lacks two columns, its `watermarks` one, and it has no `findings`."""
     for table in TABLES:
-        create(lake, older(table))
-    set_schema_version(lake, 0)
+        if table is not FINDINGS:
+            create(lake, older(table))
+    set_schema_version(lake, SCHEMA_VERSION - 1)
 
 
 def set_schema_version(lake: Lake, version: int) -> None:
@@ -125,24 +123,34 @@ def test_a_lake_of_a_newer_version_is_refused_in_one_line_and_left_alone(
     assert lake.read(SNAPSHOTS).count() == 0
 
 
-def test_an_older_lake_gets_new_columns_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lake_that_is_too_old_is_refused_in_one_line_and_left_alone(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_schema_version(lake, OLDEST_VERSION - 1)
+    file = write_config(tmp_path, "any", {"east": DEAD})
+    assert snapshot_job.main(["--config", str(file)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"has schema version {OLDEST_VERSION - 1}, this laglake upgrades only lakes from {OLDEST_VERSION} on" in line
+    assert lake.schema_version() == OLDEST_VERSION - 1
+    assert lake.read(SNAPSHOTS).count() == 0
+
+
+def test_an_older_lake_gets_new_columns_and_keeps_its_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upgrade, "OLDEST_VERSION", SCHEMA_VERSION - 1)
     lake = new_lake(spark, tmp_path)
     make_older(lake)
     names = "snapshot_id group_id topic partition consumer_lag"
     lake.replace(older(LAG), frame(spark, LAG, names, (ID, "g", "t", 0, 7)), of_snapshots("east", [ID]))
-    reported = frame(spark, CLIENT_POSITIONS, "snapshot_id client_id fetched_offset", (ID, "c", 5))
-    lake.replace(older(CLIENT_POSITIONS), reported, of_snapshots("east", [ID]))
     at_once(2, lake.prepare)
     assert lake.schema_version() == SCHEMA_VERSION
-    copied = lake.read(CLIENT_POSITIONS).select("snapshot_id", "client_id", "fetched_offset").collect()
-    assert [tuple(row) for row in copied] == [(ID, "c", 5)]
-    assert snapshot_ats(lake, CLIENT_POSITIONS) == {ID: ID}
+    assert lake.read(FINDINGS).columns == FINDINGS.columns
     assert lake.read(WATERMARKS).columns == WATERMARKS.columns
     rows = frame(spark, LAG, f"{names} offset_status error", (ID + 1, "g", "t", 0, 8, "ok", None))
     lake.replace(LAG, rows, f"cluster = 'east' AND snapshot_date = DATE'{SNAPSHOT_DATE}' AND snapshot_id = {ID + 1}")
     found = lake.read(LAG).select("snapshot_id", "consumer_lag", "offset_status", "error").orderBy("snapshot_id")
     assert [tuple(r) for r in found.collect()] == [(ID, 7, None, None), (ID + 1, 8, "ok", None)]
-    assert snapshot_ats(lake, LAG) == {ID: ID, ID + 1: ID + 1}
 
 
 def snapshot_ats(lake: Lake, table: Table) -> dict[int, int]:

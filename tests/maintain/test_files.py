@@ -7,21 +7,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.common.epoch import HOUR_MS, to_epoch_ms, utc_date
 from pipeline.lake import Lake, lake_tables, of_snapshots
-from pipeline.lake.driver_tables import arrow_rows
 from pipeline.lake.sorted_rows import WITHOUT_DICTIONARY, settings
 from pipeline.maintain import Done
 from pipeline.maintain.files import ROWS_OF_A_FILE, Day, batches, is_sorted, tidy
-from pipeline.tables import FORECASTS, LAG, PARTITION_STATUS, SNAPSHOTS, TABLES, Table
+from pipeline.tables import FORECASTS, LAG, PARTITION_STATUS, TABLES, Table
 from tests.helpers.deltas import delta
-from tests.helpers.full_rows import ID, full_row, with_values
-from tests.helpers.full_rows import found as stored_rows
 from tests.helpers.rows import literal_rows
 from tests.helpers.stored import store, stored
 
@@ -124,29 +119,6 @@ def test_neither_a_stream_nor_time_travel_sees_the_rewriting(lake: Lake, tmp_pat
     assert streamed() == 24
     then = lake.spark.sql(f"SELECT * FROM {lake.identifier(LAG)} VERSION AS OF {version}")
     assert then.count() == 18
-
-
-def test_files_whose_texts_pyarrow_cannot_compare_are_written_anew(lake: Lake) -> None:
-    """As delta-rs' own MERGE writes them; the names of the columns are those of the ledger."""
-    rows = [with_values(SNAPSHOTS, full_row(SNAPSHOTS), snapshot_id=ID + n, cluster=c) for n in (0, 1) for c in "ab"]
-    lake.replace_rows(SNAPSHOTS, rows, "true")
-    newer = arrow_rows(SNAPSHOTS, [with_values(SNAPSHOTS, rows[0], status="partial")])
-    merger = delta(lake, SNAPSHOTS).merge(newer, "t.cluster = s.cluster AND t.snapshot_id = s.snapshot_id", "s", "t")
-    merger.when_matched_update_all().execute()
-    files = {cluster: [name for name in lake.files(SNAPSHOTS) if f"cluster={cluster}" in name] for cluster in "ab"}
-    before = stored_rows(lake.read(SNAPSHOTS))
-    is_partial = ds.field("status") == "partial"
-    with pytest.raises(pa.ArrowNotImplementedError, match="string_view"):
-        delta(lake, SNAPSHOTS).to_pyarrow_dataset().to_table(filter=is_partial)
-    done = Done()
-    tidy(lake, SNAPSHOTS, TODAY, done)
-    assert done.joined == {SNAPSHOTS.name: (1, 1)}
-    assert set(lake.files(SNAPSHOTS)) & {*files["a"], *files["b"]} == {*files["b"]}
-    assert stored_rows(lake.read(SNAPSHOTS)) == before
-    assert delta(lake, SNAPSHOTS).to_pyarrow_dataset().to_table(filter=is_partial).num_rows == 1
-    version = delta(lake, SNAPSHOTS).version()
-    tidy(lake, SNAPSHOTS, TODAY, done)
-    assert delta(lake, SNAPSHOTS).version() == version
 
 
 @pytest.mark.thorough

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from pipeline.common import finding_kinds
+from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.finding_kinds import SHARED
 
 OF_A_TOPIC = (
@@ -54,19 +52,15 @@ def is_shared(row: Mapping[str, Any]) -> bool:
 
 
 def finding_id(key: Key, first_ms: int) -> str:
-    """The id of the finding with this key that began at this instant: a hash of both, as Spark's to_json writes them.
-
-    Ids of older versions were made by Spark, and must stay the same.
-    """
+    """The id of a finding: a hash of its key and of the instant at which it began, as Spark's to_json writes them."""
     values = ((name, value) for name, value in key._asdict().items() if value is not None)
     text = ",".join(f'"{name}":"{value.translate(_ESCAPES)}"' for name, value in values)
     return sha256(f'{{{text},"first_seen":{first_ms}}}'.encode()).hexdigest()
 
 
-def ids_in_cluster(findings: DataFrame, cluster: str) -> DataFrame:
-    """The finding_id of rows of `findings`, and new_id: the id that they would have under another cluster name."""
-    names = [name for name in Key._fields if name not in ("cluster", "of_topic")]
-    # A lambda, because PySpark would take a function with type hints for a pandas or Arrow UDF.
-    new_id = F.udf(lambda row, first_ms: finding_id(Key.of({**row.asDict(), "cluster": cluster}), first_ms))
-    of_finding = F.struct(*names, "topic")
-    return findings.select("finding_id", new_id(of_finding, F.unix_millis("first_seen")).alias("new_id"))
+def ids_in_cluster(findings: Iterable[Mapping[str, Any]], cluster: str) -> dict[str, str]:
+    """The id that each of some rows of `findings` would have under another cluster name, by its present id."""
+    return {
+        row["finding_id"]: finding_id(Key.of({**row, "cluster": cluster}), to_epoch_ms(row["first_seen"]))
+        for row in findings
+    }

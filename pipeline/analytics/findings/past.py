@@ -101,9 +101,9 @@ def patience(key: Key) -> int:
 
 
 def as_known(findings: Iterable[Row]) -> list[Row]:
-    """`Past.findings` from the rows of `findings`. Before schema version 5, they have no worst_at."""
+    """`Past.findings` from the rows of `findings`."""
     rows: list[Row] = []
     for row in findings:
         times = {name: to_epoch_ms(value) for name, value in row.items() if isinstance(value, datetime)}
-        rows.append({**row, **times, "worst_at": times.get("worst_at", times["last_seen"])})
+        rows.append({**row, **times})
     return rows

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipeline.analytics.arrow_series import NUMBER_BYTES, or_null, rows_of_bytes
 from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
 from pipeline.analytics.keys import GROUP, GROUP_AT, READER_AT
-from pipeline.analytics.status.memory import STORED_WIDTH, Memory, of_stored
+from pipeline.analytics.status.memory import Memory
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql, sum_if_fits_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.rows import Rows, bucketed
@@ -51,7 +51,7 @@ def skipped(bucket: Bucket) -> pa.Table:
 
 def _with_memory(partitions: pa.Table) -> pa.Table:
     """The readers with what they remember of the newest reset."""
-    memory = Memory.of_rows(of_stored(rows_of_bytes(partitions["remembered"], STORED_WIDTH)))
+    memory = Memory.of_rows(rows_of_bytes(partitions["remembered"], Memory.width()))
     for name in _REMEMBERED:
         partitions = partitions.append_column(name, or_null(getattr(memory, name)))
     return partitions.drop_columns("remembered")

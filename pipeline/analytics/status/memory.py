@@ -24,13 +24,6 @@ HALF_LIFE_MS = 7 * DAY_MS
 RISE_HALF_LIFE_MS = 4 * HALF_LIFE_MS
 """A rise counts half after four weeks, so that what happens each Monday is usual from the third on. A usual rise never
 counts more than the window (`rules.is_falling_behind`), so none is remembered at the cost of a late warning."""
-LAYOUT = 3
-"""How the numbers of a row are arranged: its first number. Layout 2 had another hash of the topic's id. The first
-number of the one before was an instant."""
-_OTHER_HASH = 2
-_FORMER_FLOORS = slice(12, 24)
-_FORMER_WIDTH = 39
-"""The first layout had no number for itself, and other numbers than rises. All else is the same."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,6 @@ class Observation:
 class Memory:
     """What is known about readers after a snapshot. All values are NONE for a reader that was never seen.
 
-    layout: LAYOUT.
     seen_ms, topic, committed: the newest known commit: when it was read, the hash of its topic's id, and its offset.
     waiting_ms: since when the commit has been the same although records are unread; NONE if nothing is unread.
     waiting_snapshots: how many snapshots show that the commit stays the same. waiting_end: the log's end at waiting_ms.
@@ -100,7 +92,6 @@ class Memory:
     beyond_end: if the newest known commit is beyond the end of the log, this end.
     """
 
-    layout: Ints
     seen_ms: Ints
     topic: Ints
     committed: Ints
@@ -138,8 +129,7 @@ class Memory:
     skip_bytes: Ints
     skip_error: Ints
     beyond_end: Ints
-    """New values come at the end, because lakes have rows of earlier versions. So do those that few readers have: what
-    is NONE at the end of a row is not stored."""
+    """Values that few readers have come last: what is NONE at the end of a row is not stored."""
 
     @classmethod
     def empty(cls, readers: int) -> Memory:
@@ -166,27 +156,6 @@ class Memory:
         return np.column_stack([getattr(self, f.name) for f in fields(self)])
 
 
-STORED_WIDTH = max(Memory.width(), _FORMER_WIDTH)
-"""The most numbers of a stored row."""
-
-
-def of_stored(rows: Ints) -> Ints:
-    """Rows of the present layout from stored ones, which have STORED_WIDTH numbers and may be of a former layout."""
-    floors, kept = _FORMER_FLOORS, Memory.width()
-    is_former = (rows[:, 0] != LAYOUT) & (rows[:, 0] != NONE)
-    if not is_former.any():
-        return rows[:, :kept]
-    same = np.full((len(rows), 1), LAYOUT), rows[:, : floors.start]
-    rises = np.full((len(rows), Memory.place("moved_ms") - Memory.place("rise_ms")), NONE)
-    known = np.column_stack([*same, rises, rows[:, floors.stop : _FORMER_WIDTH]])
-    first = np.column_stack([known, np.full((len(rows), kept - known.shape[1]), NONE)])
-    has_layout = is_former & (rows[:, 0] == _OTHER_HASH)
-    found = np.where((is_former & ~has_layout)[:, None], first, rows[:, :kept])
-    found[has_layout, 0] = LAYOUT
-    found[is_former, Memory.place("topic")] = NONE
-    return found
-
-
 def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Memory:
     """The memory after one more snapshot; unchanged if the snapshot has no lag, or was read before the previous one.
 
@@ -203,7 +172,6 @@ def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Me
     age_ms = _age_at_commit(seen, waiting["waiting_ms"])
     fallen, reset = has_fallen(old, age_ms), is_reset(old, seen, first)
     found = Memory(
-        layout=np.full(len(seen.at_ms), LAYOUT),
         seen_ms=seen.at_ms,
         topic=np.where(seen.topic != NONE, seen.topic, old.topic),
         committed=seen.committed,

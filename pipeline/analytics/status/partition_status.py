@@ -22,7 +22,7 @@ from pipeline.analytics.arrow_series import (
     timestamps,
 )
 from pipeline.analytics.keys import READER, TOPIC_PARTITION
-from pipeline.analytics.status.memory import STORED_WIDTH, Bools, Memory, Observation, after, of_stored
+from pipeline.analytics.status.memory import Bools, Memory, Observation, after
 from pipeline.analytics.status.observed import OBSERVED_LAG, observed, why_unknown
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.common.buckets import Bucket
@@ -177,7 +177,7 @@ def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
     state = _State.empty(count)
     if len(known):
         since_ms, members_ms = (instants_ms(known, name) for name in ("since", "members_seen_at"))
-        memory = of_stored(rows_of_bytes(known["remembered"], STORED_WIDTH))
+        memory = rows_of_bytes(known["remembered"], Memory.width())
         ids = numbers(known, "snapshot_id")
         state.put(readers, _State(memory, _codes(known["status"]), since_ms, members_ms, ids))
     return state

@@ -1,12 +1,12 @@
-"""The id of a finding: what Spark's to_json and sha2 make of the same key, which older versions used."""
+"""The id of a finding: what Spark's to_json and sha2 make of the same key, so that a query can compute it."""
+
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.analytics.findings.identity import Key, finding_id, ids_in_cluster
-from pipeline.tables import FINDINGS
-from tests.helpers.rows import frame
 
 HOSTILE = [
     "plain",
@@ -28,15 +28,17 @@ def test_an_id_is_the_one_that_spark_makes(spark: SparkSession, group: str | Non
     assert finding_id(key, 1_769_860_800_000) == found
 
 
-def test_under_another_cluster_name_an_id_is_the_one_that_a_finding_there_would_have(spark: SparkSession) -> None:
-    names = "finding_id kind group_id topic first_seen"
-    first = F.timestamp_millis(F.lit(60_000))
-    rows = [
-        ("of a group", "no_progress", "g", "t", None),
-        ("of a topic", "recreated_topic", None, "t", None),
-    ]
-    found = ids_in_cluster(frame(spark, FINDINGS, names, *rows).withColumn("first_seen", first), "west").collect()
-    assert {row.finding_id: row.new_id for row in found} == {
+def test_under_another_cluster_name_an_id_is_the_one_that_a_finding_there_would_have() -> None:
+    begun = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    whose = dict.fromkeys(("group_id", "client_id", "instance", "topic"))
+    found = ids_in_cluster(
+        [
+            {**whose, "finding_id": "of a group", "kind": "no_progress", "group_id": "g", "first_seen": begun},
+            {**whose, "finding_id": "of a topic", "kind": "recreated_topic", "topic": "t", "first_seen": begun},
+        ],
+        "west",
+    )
+    assert found == {
         "of a group": finding_id(Key("no_progress", "west", "g", None, None, None), 60_000),
         "of a topic": finding_id(Key("recreated_topic", "west", None, None, None, "t"), 60_000),
     }
