@@ -91,6 +91,18 @@ class DriverTables:
                     raise
             sync_versions(folder, [0])
 
+    def extend(self, table: Table, properties: Mapping[str, str]) -> None:
+        """Adds the columns that the table lacks, and sets properties. Two commits at most."""
+        with self._committing(table) as found:
+            have = {field.name for field in found.schema().fields}
+            lacking = [field for field in _delta_schema(table).fields if field.name not in have]
+            if lacking:
+                found.alter.add_columns(lacking)
+            old = found.metadata().configuration  # delta-rs refuses some properties, even if they stay what they are
+            new = {name: value for name, value in properties.items() if old.get(name) != value}
+            if new:
+                found.alter.set_table_properties(new, raise_if_not_exists=False)
+
     def read(self, table: Table, where: str, names: Sequence[str], limit: int, *, are_few: bool) -> pa.Table | None:
         """Some columns of the rows that satisfy `where`; None if they reach the limit.
 

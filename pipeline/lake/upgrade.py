@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from pyspark.sql.types import StructField
 
@@ -66,7 +65,7 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
         for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
             create(lake, table)
             if found is not None:
-                lake.commit(table, partial(_upgrade, lake, table))
+                _extend(lake, table)
     except FAILURES as exc:
         raise LakeError(f"the lake cannot be made: {lake.place}: {first_line(exc)}") from exc
     _require_safe_store(lake)
@@ -110,13 +109,17 @@ def create(lake: LakeTables, table: Table) -> None:
     )
 
 
-def _upgrade(lake: LakeTables, table: Table) -> None:
-    """Adds the columns that a table lacks, and sets the schema version."""
-    name = lake.identifier(table)
-    have = set(lake.spark.table(name).columns)
-    for column in (f for f in table.stored if f.name not in have):
-        lake.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
-    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(_properties(table))})")
+def _extend(lake: LakeTables, table: Table) -> None:
+    """Adds the columns that a table lacks, and sets its properties, with the schema version."""
+    name, properties = lake.identifier(table), _properties(table)
+
+    def by_spark() -> None:
+        have = set(lake.spark.table(name).columns)
+        for column in (f for f in table.stored if f.name not in have):
+            lake.spark.sql(f"ALTER TABLE {name} ADD COLUMN {_declared(column)}")
+        lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_in_sql(properties)})")
+
+    lake.commit(table, by_spark, lambda driver: driver.extend(table, properties))
 
 
 def _declared(column: StructField) -> str:

@@ -6,15 +6,11 @@ without the problem.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from pipeline.common.epoch import to_epoch_ms, utc_date
 from pipeline.config import LakeConfig
@@ -22,9 +18,8 @@ from pipeline.derive.backlog import Backlog, Snapshot
 from pipeline.derive.clients import keep_clients
 from pipeline.derive.findings import write_findings
 from pipeline.derive.log_index import Index
-from pipeline.lake import VERSION_PROPERTY, Lake, Merged, of_cluster, of_snapshots
+from pipeline.lake import Lake, Merged, of_cluster, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.lake.upgrade import create
 from pipeline.report import details
 from pipeline.report.excerpt import Excerpt
 from pipeline.report.selection import Selection
@@ -34,13 +29,11 @@ from pipeline.tables import (
     FINDING_HISTORY,
     FINDINGS,
     LAG,
-    SCHEMA_VERSION,
-    SNAPSHOTS,
     WATERMARKS,
     Table,
 )
 from tests.helpers.batches import NO_READERS, batch_of
-from tests.helpers.rows import frame, literal_rows
+from tests.helpers.rows import literal_rows
 from tests.helpers.stored import store, stored
 
 MINUTE_MS = 60_000
@@ -274,32 +267,3 @@ def test_no_number_that_a_client_may_report_ends_the_job(lake: Lake) -> None:
     keep(lake, "absurd", [1, 2, 3, 4, 5])
     keep(lake, "absurd", [5])
     assert {row["client_id"] for row in rows(lake, CLIENT_DIVERGENCE, "absurd")} == {"app-0", "app-1", "app-2"}
-
-
-def test_an_older_lake_keeps_its_findings(spark: SparkSession, tmp_path: Path) -> None:
-    """Its only finding was seen at minutes 3 and 4. The lake has no table with the history, and names no process.
-
-    What is later seen about a process is another finding, because it is not known whether it was the same process.
-    """
-    lake = Lake(spark, LakeConfig(root=str(tmp_path / "lake")))
-    new = ("magnitude", "worst_at", "resolution_confirmed_at")
-    older = replace(FINDINGS, schema=StructType([f for f in FINDINGS.schema if f.name not in new]))
-    for table in (older, SNAPSHOTS):
-        create(lake, table)
-    lake.spark.sql(f"ALTER TABLE {lake.identifier(SNAPSHOTS)} SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '4')")
-    first, last = (datetime.fromtimestamp(at_ms(m) / 1000, UTC) for m in (3, 4))
-    names = "finding_id kind group_id client_id topic severity first_seen last_seen summary"
-    of = f'{{"kind":"slow_consumer","cluster":"east","group_id":"g","client_id":"app","first_seen":{at_ms(3)}}}'
-    known = (sha256(of.encode()).hexdigest(), "slow_consumer", "g", "app", "costly", "warning", first, last, "as of 4")
-    lake.merge(older, [tuple(r) for r in frame(spark, older, names, known).collect()], "east")
-    lake.prepare()
-    assert lake.schema_version() == SCHEMA_VERSION
-    assert known_at(lake, "east", 3.5) == [("slow_consumer of app: nothing was kept from that time.", 3.5, None, None)]
-    land(lake, "east")
-    keep(lake, "east", [5, 6, 7, 8, 9])
-    names = ("instance", "first_seen", "last_seen", "worst_at", "resolved_at", "summary")
-    found = [tuple(r[name] for name in names) for r in rows(lake, FINDINGS, "east")]
-    assert sorted(found, key=str) == [
-        (APP, 5, 5, 5, None, SUMMARY.format(unread(5))),
-        (None, 3, 4, 4, 5, "as of 4"),
-    ]

@@ -1,10 +1,11 @@
-"""Runs on a quiet cluster give equal tables: by the driver, by Spark, and with `--local` in turn with Spark.
+"""Runs on a quiet cluster give equal tables: by the driver, by Spark, and with `--local` before or after Spark.
 
 All compute them in several buckets.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,10 +32,17 @@ from tests.helpers.quiet import seed, write_config
 
 PREFIX = "both"
 FIRST = datetime.now(UTC).replace(minute=59, second=0, microsecond=0) - timedelta(hours=1)
-INSTANTS = [FIRST + timedelta(minutes=minute) for minute in range(3)]
+INSTANTS = [FIRST + timedelta(minutes=minute) for minute in range(2)]
 """The second run is in the next hour."""
+LOCAL = {"local": ["--local"]}
 OBJECTIVE = f'[slo.x]\ngroups = "^{PREFIX}"\nobjective = "consumer_lag < 5"\ntarget = 0.99\n'
-WAYS = ("by_driver", "by_spark", "in_turn")
+WAYS = {
+    "by_driver": ("driver", "driver"),
+    "by_spark": ("driver", "spark"),
+    "spark_last": ("local", "driver"),
+    "spark_first": ("driver", "local"),
+}
+"""Who reads, computes and writes in each run: the driver of a session, Spark alone, or a process without Spark."""
 
 
 @dataclass(frozen=True)
@@ -53,72 +61,59 @@ def quiet(kafka: EmbeddedKafka) -> EmbeddedKafka:
 
 
 @pytest.fixture(scope="module")
-def by_driver(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    made = made_by_runs(spark, quiet, tmp_path_factory.mktemp("driver"))
-    assert Lake(spark, LakeConfig(root=str(made.root)))._driver
-    return made
+def made(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """What each of the WAYS has made."""
+    return {way: made_by_runs(spark, quiet, tmp_path_factory.mktemp(way), who) for way, who in WAYS.items()}
 
 
-@pytest.fixture(scope="module")
-def by_spark(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lake_tables, "driver_tables", lambda *_: None)
-        return made_by_runs(spark, quiet, tmp_path_factory.mktemp("spark"))
-
-
-@pytest.fixture(scope="module")
-def in_turn(spark: SparkSession, quiet: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The first and the last run do without Spark."""
-    return made_by_runs(spark, quiet, tmp_path_factory.mktemp("turn"), {0: ["--local"], 2: ["--local"]})
-
-
-def made_by_runs(
-    spark: SparkSession, kafka: EmbeddedKafka, folder: Path, options: Mapping[int, Sequence[str]] | None = None
-) -> Made:
-    """What the runs at INSTANTS leave. Each has the options of its number, the last one the report, too."""
-    options = options or {}
+def made_by_runs(spark: SparkSession, kafka: EmbeddedKafka, folder: Path, who: Sequence[str]) -> Made:
+    """What the runs at INSTANTS leave. The report is made as the last of them is."""
     file = write_config(folder, PREFIX, {"c": kafka.bootstrap_servers}, 'schedule = "1m"\nmax_delay = "3h"')
     with file.open("a") as text:
         text.write(OBJECTIVE)
-    with pytest.MonkeyPatch.context() as patch:
-        # In several buckets, as the rows of a large cluster.
-        patch.setattr(backlog, "ROWS_A_BUCKET", 2)
-        patch.setattr(backlog, "RULERS_A_BUCKET", 1)
-        for number, at in enumerate(INSTANTS):
+    for at, of in zip(INSTANTS, who, strict=True):
+        with as_run(of) as patch:
             patch.setattr(schedule, "utc_now", lambda at=at: at + timedelta(seconds=1))
             arguments = ["--config", str(file), "--output", str(folder / "report.html"), "--fail-on", "partial"]
-            assert run.main([*arguments, "--at", at.isoformat(), *options.get(number, [])]) == 0
+            assert run.main([*arguments, "--at", at.isoformat(), *LOCAL.get(of, [])]) == 0
     page = folder / "report.json"
-    last = options.get(len(INSTANTS) - 1, [])
-    assert report.main(["--config", str(file), "--output", str(page), "--format", "json", *last]) == 0
+    with as_run(who[-1]):
+        assert report.main(["--config", str(file), "--output", str(page), "--format", "json", *LOCAL.get(of, [])]) == 0
     lake = Lake(spark, LakeConfig(root=str(folder / "lake")))
     return Made(folder / "lake", contents(lake), page.stat().st_size)
 
 
-@pytest.mark.parametrize("way", ["by_driver", "in_turn"])
-def test_all_ways_give_equal_tables(request: pytest.FixtureRequest, by_spark: Made, way: str) -> None:
-    made: Made = request.getfixturevalue(way)
-    assert made.tables == by_spark.tables
+@contextmanager
+def as_run(who: str) -> Iterator[pytest.MonkeyPatch]:
+    """As WAYS says, and in several buckets, as the rows of a large cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog, "ROWS_A_BUCKET", 2)
+        patch.setattr(backlog, "RULERS_A_BUCKET", 1)
+        if who == "spark":
+            patch.setattr(lake_tables, "driver_tables", lambda *_: None)
+        yield patch
+
+
+@pytest.mark.parametrize("way", ["by_driver", "spark_last", "spark_first"])
+def test_all_ways_give_equal_tables(made: dict[str, Made], way: str) -> None:
+    found, expected = made[way], made["by_spark"]
+    assert found.tables == expected.tables
     filled = ("snapshots", "computed", "lag", "group_status", "partition_status", "log_index", "lag_histograms", "slo")
-    assert all(made.tables[name] for name in filled)
-    assert abs(made.page_bytes - by_spark.page_bytes) < 0.05 * by_spark.page_bytes
+    assert all(found.tables[name] for name in filled)
+    assert abs(found.page_bytes - expected.page_bytes) < 0.05 * expected.page_bytes
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_file_that_a_run_has_written_has_texts_of_the_plain_type(
-    request: pytest.FixtureRequest, way: str
-) -> None:
-    assert odd_types(request.getfixturevalue(way).root) == []
+def test_every_file_that_a_run_has_written_has_texts_of_the_plain_type(made: dict[str, Made], way: str) -> None:
+    assert odd_types(made[way].root) == []
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_pandas_duckdb_and_polars_can_filter_each_text_that_a_run_has_written(
-    request: pytest.FixtureRequest, way: str
-) -> None:
+def test_pandas_duckdb_and_polars_can_filter_each_text_that_a_run_has_written(made: dict[str, Made], way: str) -> None:
     """By a value that is there: files without it, by what Delta knows of them, would not be opened."""
     filtered = set()
     for table in TABLES:
-        found = DeltaTable(request.getfixturevalue(way).root / table.name)
+        found = DeltaTable(made[way].root / table.name)
         stored = found.to_pyarrow_table()
         texts = [field.name for field in table.schema if isinstance(field.dataType, StringType)]
         known = {name: stored[name].drop_null() for name in texts}
@@ -131,9 +126,9 @@ def test_pandas_duckdb_and_polars_can_filter_each_text_that_a_run_has_written(
     assert {"snapshots", "findings", "lag", "group_status", "computed"} <= filtered
 
 
-def test_each_query_and_snippet_of_the_docs_runs_on_the_lake_of_a_run(by_driver: Made, tmp_path: Path) -> None:
+def test_each_query_and_snippet_of_the_docs_runs_on_the_lake_of_a_run(made: dict[str, Made], tmp_path: Path) -> None:
     """What they find is tested with rows of their own; here, that each engine can read what a run has written."""
-    places = {"/lake": str(by_driver.root), "/var/lib/node_exporter": str(tmp_path)}
+    places = {"/lake": str(made["by_driver"].root), "/var/lib/node_exporter": str(tmp_path)}
     pages = sorted(page.name for page in (ROOT / "docs").glob("*.md"))
     queries = queries_of(*pages)
     names: dict[str, Any] = {}

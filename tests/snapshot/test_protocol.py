@@ -3,9 +3,10 @@
 test_takeover.py tests takeovers, and tests/end_to_end/test_kill.py what a killed run leaves.
 """
 
-import json
 import logging
 import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -26,9 +27,7 @@ from pipeline.snapshot import read_sources, snapshot_instant, take_snapshots
 from pipeline.snapshot import take as taking
 from pipeline.snapshot.summary import Landed
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
-from tests.conftest import ConnectServer
-from tests.helpers import killed_job
-from tests.helpers.killed_job import Run
+from tests.conftest import ROOT
 from tests.helpers.quiet import config, write_config
 from tests.helpers.snapshots import ALL_ROWS, DEAD, T0, T0_MS, Take, bronze_rows, clock, commits, landed, ledger_rows
 
@@ -159,16 +158,29 @@ def test_of_several_claims_at_once_one_wins(lake: Lake, folder: Path) -> None:
     assert others == {f"run {row['run_id']} has been taking it since 2026-01-31 12:00:00 UTC"}
 
 
-@pytest.mark.thorough
+TAKE = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from pipeline.config import load_config
+from pipeline.snapshot import take_snapshots
+config, at = load_config(Path(sys.argv[1]), {}), datetime.fromisoformat(sys.argv[2])
+(outcome,) = take_snapshots(None, config, ["processes"], None, lambda: at)
+print(outcome.message)
+"""
+
+
 def test_of_two_processes_at_once_one_takes_the_snapshot_and_the_other_says_who_has_it(
-    connect_server: ConnectServer, lake: Lake, servers: str, folder: Path
+    lake: Lake, servers: str, folder: Path
 ) -> None:
-    run = Run(str(write_config(folder, PREFIX, {"processes": servers})), ["processes"], T0.isoformat())
-    process = killed_job.start([run, run], folder / "processes", connect_server.client_env())
-    assert killed_job.results(process) == [0, 0]
-    outcomes = [json.loads(log.read_text())[0] for log in (folder / "processes").glob("run-*.log")]
+    """Without Spark: tests/lake/test_writers.py has claims of two processes with it."""
+    file = write_config(folder, PREFIX, {"processes": servers})
+    command = [sys.executable, "-c", TAKE, str(file), T0.isoformat()]
+    processes = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    messages = {process.communicate(timeout=100)[0].strip() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
     (row,) = ledger_rows(lake, "processes")
-    (other,) = {o["message"] for o in outcomes} - {"2 groups, 2 partitions, 3 commits"}
+    (other,) = messages - {"2 groups, 2 partitions, 3 commits"}
     # The other run may have come while the snapshot was being taken, or afterwards.
     assert re.match(
         rf"run {row['run_id']} has (been taking it since 2026-01-31 12:00:00 UTC|taken it: complete)$", other
