@@ -3,10 +3,13 @@
 They are committed, so that links to them also work in the repository; a test compares them with the code.
 """
 
+import ast
 import importlib
+import inspect
 import io
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -21,6 +24,8 @@ from pipeline.config.kafka_client import CLIENT_OPTIONS, ClientConfig
 from pipeline.config.kafka_logins import LoginConfig
 from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
+from pipeline.kinds import KINDS as KINDS_OF_FINDINGS
+from pipeline.kinds.reader_facts import KEYS, SHARED_KEYS, ReaderFacts
 from pipeline.tables import TABLES, Table
 from scripts.charts import chart_files
 
@@ -88,7 +93,14 @@ def main() -> None:
 def pages() -> dict[Path, str]:
     """The text of each page."""
     made = {"tables": tables(), "configuration": configuration(), "commands": commands()}
-    return {ROOT / "docs" / f"{name}.md": f"{text}\n" for name, text in made.items()}
+    findings = ROOT / "docs" / "findings.md"
+    whole = {ROOT / "docs" / f"{name}.md": f"{text}\n" for name, text in made.items()}
+    contributing = ROOT / "CONTRIBUTING.md"
+    return {
+        **whole,
+        findings: _with_parts(findings.read_text(), {"kinds": kinds(), "keys": keys_of_evidence()}),
+        contributing: _with_parts(contributing.read_text(), {"folders": folders()}),
+    }
 
 
 def tables() -> str:
@@ -99,6 +111,54 @@ def tables() -> str:
 def configuration() -> str:
     """Each table of the file with its keys."""
     return "\n\n".join([ABOUT_CONFIGURATION, *(_section(path, model) for path, model in _sections("", Config))])
+
+
+def _with_parts(page: str, parts: Mapping[str, str]) -> str:
+    """A page that people write, in which some parts are made."""
+    for name, text in parts.items():
+        begin = f"<!-- made by make docs: {name} -->"
+        page = re.sub(f"{begin}.*?<!-- end -->", lambda _, t=f"{begin}\n{text}\n<!-- end -->": t, page, flags=re.DOTALL)
+    return page
+
+
+def folders() -> str:
+    """Each package with what its docstring says first."""
+    files = [
+        file
+        for of in ("pipeline", "jobs", "laglake", "demo", "benchmarks")
+        for file in ROOT.glob(f"{of}/**/__init__.py")
+    ]
+    rows = []
+    for file in sorted(files):
+        docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+        about = docstring.split("\n\n")[0].replace("\n", " ")
+        rows.append(_row(f"`{file.parent.relative_to(ROOT)}/`", about))
+    return "\n".join(["| folder | what is in it |", "|---|---|", *rows])
+
+
+def kinds() -> str:
+    """Each kind of finding, with what it is."""
+    rows = []
+    for kind in KINDS_OF_FINDINGS:
+        of = kind.subject.in_docs + (", or topic" if kind.shared_as == kind.name else "")
+        about = " ".join((inspect.getdoc(type(kind)) or "").split())
+        if kind.instead_of:
+            about += f" A silence of `{kind.instead_of}` also silences it."
+        rows.append(_row(f"`{kind.name}`", of, kind.severity, about, kind.magnitude))
+    return "\n".join(["| kind | of | severity | what it is | magnitude |", "|---|---|---|---|---|", *rows])
+
+
+def keys_of_evidence() -> str:
+    """The keys that the evidence of each kind has; those of the same keys together."""
+    of: dict[str, list[str]] = {KEYS: [], SHARED_KEYS: []}
+    for kind in KINDS_OF_FINDINGS:
+        if issubclass(kind.facts, ReaderFacts):
+            of[KEYS].append(f"`{kind.name}`")
+        if kind.keys:
+            of.setdefault(kind.keys, []).append(f"`{kind.name}`")
+    of[SHARED_KEYS] = ["those of a topic"]
+    rows = [_row(", ".join(names), keys) for keys, names in of.items()]
+    return "\n".join(["| kinds | keys |", "|---|---|", *rows])
 
 
 def commands() -> str:

@@ -1,1 +1,1 @@
-"""Pure functions, DataFrame → DataFrame: they read and write no tables and no clock. Rulers are plain Python."""
+"""Functions of Arrow tables, for few rows and many: they read and write no tables, and ask no clock."""

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_val
 
 from pipeline.common.epoch import DAY_MS
 from pipeline.common.expressions import matches
-from pipeline.common.finding_kinds import GENERAL, KINDS
 from pipeline.config.owners import ChannelNames, OwnerRule, all_groups
 from pipeline.config.relative_paths import RELATIVE_TO_FILE
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import DurationMs, Instant, NotEmpty, Regex, Secret, not_literal, without_login
+from pipeline.kinds import KINDS, kind_named
 
 Severity = Literal["info", "warning", "critical"]
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
@@ -60,8 +60,7 @@ class Silence(Section):
     topic: Regex | None = None
     """Its topic."""
     kind: Regex | None = None
-    """Its kind, such as `slow_consumer`. `no_progress` also stands for `stopped_together`, and `falling_behind` for
-    `hot_partition`."""
+    """Its kind, such as `slow_consumer`. docs/findings.md has the kinds, and which of them are silenced together."""
     since: Instant | None = Field(default=None, alias="from")
     """When the silence begins; if unset, it has always begun."""
     until: Instant | None = None
@@ -72,8 +71,9 @@ class Silence(Section):
     @field_validator("kind")
     @classmethod
     def _matches_a_kind(cls, expression: str | None) -> str | None:
-        if not any(matches(expression, kind) for kind in KINDS):
-            raise ValueError(f"matches no kind of finding; the kinds are {', '.join(KINDS)}")
+        names = [kind.name for kind in KINDS]
+        if not any(matches(expression, name) for name in names):
+            raise ValueError(f"matches no kind of finding; the kinds are {', '.join(names)}")
         return expression
 
     @model_validator(mode="after")
@@ -101,7 +101,7 @@ class Silence(Section):
         named_in = all_groups(facts) if group_id is None and topic is not None else ()
         groups: Sequence[str | None] = named_in or (group_id,)
         named = ((self.cluster, cluster), (self.topic, topic), *((self.group, g) for g in groups))
-        is_kind = any(matches(self.kind, one) for one in (kind, GENERAL.get(kind, kind)))
+        is_kind = any(matches(self.kind, one) for one in (kind, kind_named(kind).instead_of or kind))
         return is_on and is_kind and all(matches(pattern, name) for pattern, name in named)
 
 

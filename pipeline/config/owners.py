@@ -9,9 +9,9 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, model_validator
 
 from pipeline.common.expressions import matches
-from pipeline.common.finding_kinds import is_shared
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import NotEmpty, Regex
+from pipeline.kinds import is_shared
 
 
 def _several(value: object) -> object:

@@ -27,8 +27,8 @@ class StatusConfig(Section):
     transaction, and offsets that compaction has removed, are then unread like any other."""
 
     data_loss_within_ms: DurationMs = Field(default=DAY_MS, alias="data_loss_within")
-    """How long before retention may delete unread records there is a finding `data_loss_ahead`, and how long before
-    commits may expire a finding `commits_expire`."""
+    """How long before retention may delete unread records, and how long before Kafka may remove commits, there is a
+    finding."""
 
     @property
     def together_ms(self) -> int:

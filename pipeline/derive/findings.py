@@ -13,15 +13,14 @@ from pipeline.analytics.findings.findings import SO_FAR, finding_history, findin
 from pipeline.analytics.findings.group_problems import OF_GROUPS, find_group_problems
 from pipeline.analytics.findings.identity import is_shared
 from pipeline.analytics.findings.past import Past, as_known
-from pipeline.analytics.findings.problem import PROBLEMS, WORDED
-from pipeline.analytics.findings.words.kinds import with_words
-from pipeline.common.finding_kinds import SHARED
+from pipeline.analytics.findings.problem import PROBLEMS, WORDED, with_words
 from pipeline.common.rows import Rows
 from pipeline.config.owners import Owners
 from pipeline.derive.batch import Batch
 from pipeline.derive.judged import snapshots_judged, subjects_judged, with_partly_read
 from pipeline.derive.lag import Readers
 from pipeline.derive.rare_problems import rare_problems
+from pipeline.kinds import SHARED
 from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     FINDING_HISTORY,

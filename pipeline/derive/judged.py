@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline.analytics.findings.assignments import STABLE_MS
-from pipeline.analytics.findings.past import OF_ASSIGNMENTS, Row, subjects
+from pipeline.analytics.findings.past import Row, subjects
 from pipeline.analytics.findings.shared_groups import groups_of
 from pipeline.analytics.lag.lag import NOT_IN_CLUSTER
 from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since
+from pipeline.kinds import Subject, kind_named
 from pipeline.lake import Lake, of_snapshots, one_of
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -119,7 +120,7 @@ def subjects_judged(
     )
     parts = [_OF_GROUPS, _OF_MEMBERS]
     of_members = ["members"]
-    if {*kinds} & {*OF_ASSIGNMENTS}:
+    if any(kind_named(name).subject is Subject.ASSIGNMENTS for name in kinds):
         of_members.append("assignments")
         parts.append(_OF_ASSIGNMENTS.format(stable_ms=STABLE_MS, changes=since(cluster, every, STABLE_MS, "c.")))
     if incomplete:

@@ -79,7 +79,7 @@ def rare_problems(batch: Batch, readers: Readers) -> list[Rows]:
     if "unreadable" in may_be and batch.backlog.previous:
         found.append(_unreadable(batch))
     if "replicas" in may_be and batch.backlog.previous:
-        found.append(_under_replicated(batch))
+        found.append(_missing_replicas(batch))
     if "skipped" in may_be:
         found.append(_skipped(batch))
     if "clocks" in may_be:
@@ -125,7 +125,7 @@ def _assignment_problems(batch: Batch, readers: Readers, judged: Sequence[int]) 
     return find_assignment_problems(parts, batch.backlog.buckets)
 
 
-def _under_replicated(batch: Batch) -> Rows:
+def _missing_replicas(batch: Batch) -> Rows:
     """Replicas that are missing now, and were earlier."""
     lake, backlog, ids = batch.lake, batch.backlog, batch.snapshot_ids
     every = [s.snapshot_id for s in (*backlog.before[::-1], *backlog.batch)]
@@ -135,7 +135,7 @@ def _under_replicated(batch: Batch) -> Rows:
     topics = sorted(watermarks.where_unknown("leader").distinct("topic"))
     where = f"{batch.where} AND {one_of('topic', topics)}" if topics else "false"
     parts = {"watermarks": watermarks, "lag": lake.rows(LAG, where, *replicas.REPLICA_PARTS["lag"].names)}
-    return replicas.find_under_replicated(parts, before, backlog.previous, backlog.buckets)
+    return replicas.find_missing_replicas(parts, before, backlog.previous, backlog.buckets)
 
 
 def _skipped(batch: Batch) -> Rows:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from pipeline.common.finding_kinds import is_shared
 from pipeline.config import Config
 from pipeline.config.owners import evidence_of
+from pipeline.kinds import is_shared
 from pipeline.tables import SEVERITIES
 
 OPENED, RESOLVED = "opened", "resolved"

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pipeline.common.finding_kinds import NOT_SHOWN
 from pipeline.common.subject import Subject, subject_of
 from pipeline.common.words import counted, group_address, named, spaced, visible
+from pipeline.kinds import NOT_SHOWN
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 
 SUMMARY, TEST = "summary", "test"

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.common.words import counted
-from pipeline.report.causes import Clock, instant_ms, number
+from pipeline.kinds import kind_named
+from pipeline.kinds.kind import Clock
+from pipeline.kinds.text import figure
 from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group
 from pipeline.report.outlook import BY_WEEKS, band
@@ -43,7 +45,7 @@ def behind(group: Group | None, findings: Sequence[Finding]) -> str:
         return "not known" if group.partitions_unknown else "not known: nothing was committed"
     if group.has_only_markers:
         return "no record is unread: only transaction markers are left"
-    gone = f", of which {number(group.unread_offsets)} were deleted unread" if group.unread_offsets else ""
+    gone = f", of which {figure(group.unread_offsets)} were deleted unread" if group.unread_offsets else ""
     in_bytes = oldest = None
     if group.consumer_lag_bytes is not None:
         in_bytes = size(group.consumer_lag_bytes, group.bytes_error)
@@ -59,9 +61,9 @@ def of_evidence(facts: Mapping[str, Any]) -> str | None:
     records, in_bytes, age_ms = (facts.get(f"consumer_{name}") for name in ("lag", "lag_bytes", "age_ms"))
     if records is None:
         waiting = facts.get("records_waiting")
-        return None if waiting is None else f"{number(waiting)} records wait"
+        return None if waiting is None else f"{figure(waiting)} records wait"
     gone = facts.get("deleted_offsets")
-    parts = [counted(records, "record") + (f", of which {number(gone)} were deleted unread" if gone else "")]
+    parts = [counted(records, "record") + (f", of which {figure(gone)} were deleted unread" if gone else "")]
     parts += [] if in_bytes is None else [size(in_bytes, facts.get("bytes_error"))]
     parts += [] if age_ms is None else [f"the oldest {duration(age_ms)} old"]
     return ", ".join(parts)
@@ -83,8 +85,8 @@ def loss(group: Group | None, findings: Sequence[Finding], forecast: Forecast | 
 
 def losses(findings: Sequence[Finding], clock: Clock) -> list[str]:
     """What findings say about records that were deleted unread, or will be."""
-    said = [_lost(f, clock) for f in findings if f.is_loss]
-    return said + [_ahead(f, clock) for f in findings if f.kind in ("data_loss_ahead", "commits_expire") and f.is_open]
+    said = [(f, text) for f in findings if (text := kind_named(f.kind).loss(f, clock)) is not None]
+    return [text for _, text in sorted(said, key=lambda pair: not pair[0].is_loss)]
 
 
 def _later(group: Group, forecast: Forecast | None, clock: Clock) -> str:
@@ -98,34 +100,6 @@ def _later(group: Group, forecast: Forecast | None, clock: Clock) -> str:
     low = forecast.deleted_in_low_ms
     least = f", but probably not before {clock(forecast.ends_ms + low)}" if low else ""
     return _NO_DELETION.get(forecast.deleted_reason or "", "not known for later") + least
-
-
-def _lost(finding: Finding, clock: Clock) -> str:
-    facts = finding.facts
-    deleted, readable = facts.get("deleted_offsets"), facts.get("readable_offsets")
-    how_many = "records" if deleted is None else counted(deleted, "offset")
-    left = "" if readable is None else f", {number(readable)} can still be read there"
-    over = "" if finding.resolved_ms is None else f", until {clock(finding.resolved_ms)}"
-    return f"yes: {how_many} deleted unread, seen since {clock(finding.first_seen_ms)}{over}{left}"
-
-
-def _ahead(finding: Finding, clock: Clock) -> str:
-    facts = finding.facts
-    # What was forecast at another snapshot than the one shown may have changed since.
-    seen_ms = finding.last_seen_ms if finding.worst_ms is None else finding.worst_ms
-    made = "" if finding.now is not None else f" (forecast of {clock(seen_ms)})"
-    if finding.kind == "commits_expire":
-        when = _from(facts.get("commits_expire_at"), clock)
-        return f"ahead: Kafka may remove the commits {when}; the group then starts where auto.offset.reset says{made}"
-    place = (
-        f", first of {facts['worst_topic']} {number(facts.get('worst_partition'))}" if "worst_topic" in facts else ""
-    )
-    return f"ahead: retention may delete unread records {_from(facts.get('deleted_at'), clock)}{place}{made}"
-
-
-def _from(instant: object, clock: Clock) -> str:
-    ms = instant_ms(instant)
-    return "soon" if ms is None else f"from {clock(ms)} on"
 
 
 def _deleted_at(forecast: Forecast | None, clock: Clock) -> list[str]:
@@ -160,12 +134,12 @@ def _after(ends_ms: int, clock: Clock) -> Clock:
 def gauge(verdict: Verdict | None, findings: Iterable[Finding], clock: Clock) -> str:
     """Whether the lag gauges of a group's clients are right, with the one that hides the most."""
     if verdict is None:
-        was = next((f for f in findings if f.kind == "blind_gauge" and f.is_open), None)
+        was = next((f for f in findings if kind_named(f.kind).doubts_gauge and f.is_open), None)
         if was is not None:
             return f"wrong when it was last reported, at {clock(was.last_seen_ms)}"
         return "not known: no client of the group reports it"
-    reported = "no lag" if verdict.max_lag is None else f"a lag of {number(verdict.max_lag)}"
-    lag = "not known" if verdict.max_consumer_lag is None else number(verdict.max_consumer_lag)
+    reported = "no lag" if verdict.max_lag is None else f"a lag of {figure(verdict.max_lag)}"
+    lag = "not known" if verdict.max_consumer_lag is None else figure(verdict.max_consumer_lag)
     which = f"{verdict.client_id} reports {reported}, its lag is {lag}"
     if verdict.misleading:
         all_of = f"; {verdict.misleading:,} of {verdict.clients:,} gauges are wrong" if verdict.clients > 1 else ""
@@ -179,7 +153,9 @@ def members(group: Group | None, findings: Iterable[Finding], partitions: Iterab
     for p in partitions:
         if p.client_id is not None and (p.consumer_lag is None or p.consumer_lag > 0):
             owned.setdefault((p.client_id, (p.host or "").removeprefix("/")), []).append(f"{p.topic} {p.partition}")
-    found = [name for f in findings if f.is_open and f.client_id not in {c for c, _ in owned} for name in _process(f)]
+    clients = {client for client, _ in owned}
+    unnamed = (f for f in findings if f.is_open and f.client_id not in clients)
+    found = [place for f in unnamed for place in kind_named(f.kind).places(f)]
     for (client, host), of in [*owned.items()][:MEMBERS_NAMED]:
         more = ", …" * (len(of) > MEMBERS_NAMED)
         found.append(f"{client}{f' at {host}' if host else ''} ({', '.join(of[:MEMBERS_NAMED])}{more})")
@@ -199,20 +175,3 @@ def _without_partitions(group: Group | None, clock: Clock) -> str:
     if group.members_seen_ms is None:
         return "none, and none was ever seen: the group may commit without being a member"
     return f"none: the group has no members; it last had some at {clock(group.members_seen_ms)}"
-
-
-def _process(finding: Finding) -> list[str]:
-    """The process or member that a finding names."""
-    facts = finding.facts
-    if finding.client_id is not None:
-        hosts = ", ".join(str(host).removeprefix("/") for host in facts.get("hosts") or ())
-        where = finding.instance or hosts
-        return [f"{finding.client_id} at {where}" if where else finding.client_id]
-    if finding.kind == "flapping_member" and (who := facts.get("group_instance_id") or facts.get("client_id")):
-        host = str(facts.get("host") or "").removeprefix("/")
-        return [f"{who} at {host}" if host else str(who)]
-    if finding.kind == "under_replicated":
-        return [f"broker {broker}" for broker in facts.get("brokers") or ()]
-    if finding.kind == "open_transaction" and (producer := facts.get("transaction_producer_id")) is not None:
-        return [f"producer {producer}"]
-    return []

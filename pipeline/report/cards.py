@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.subject import Subject, subject_of
+from pipeline.kinds import kind_named, rank
+from pipeline.kinds.command_lines import Around, Command, brokers_of, without_shown
+from pipeline.kinds.kind import Clock
 from pipeline.report import answers
-from pipeline.report.causes import Cause, Clock, cause, rank
-from pipeline.report.command_lines import Around, brokers_of, without_shown
-from pipeline.report.commands import Command, commands
 from pipeline.report.details_model import VICTIMS_NAMED, Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group, Report
 from pipeline.report.units import clock
@@ -24,8 +25,17 @@ from pipeline.report.units import clock
 CARDS = 20
 """The most cards on a page."""
 COMMANDS_SHOWN = 5
-LOSSES = ("deleted_unread", "data_loss_ahead")
 Key = tuple[str, str]
+
+
+class Cause(NamedTuple):
+    """A finding in few words: `word` is a status such as "stopped", `text` says why and since when."""
+
+    word: str
+    text: str
+    severity: str
+    since_ms: int
+    resolved_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ def _urgency(card: Card) -> tuple[bool, bool, bool, bool, bool, int]:
         not lasting,
         card.silenced is not None,
         not any(f.is_loss for f in lasting),
-        not any(f.kind == "data_loss_ahead" for f in lasting),
+        not any(kind_named(f.kind).is_loss_ahead for f in lasting),
         not any(f.severity == "critical" for f in lasting),
         card.since_ms,
     )
@@ -120,7 +130,22 @@ def gravest_first(finding: Finding) -> tuple[bool, bool, int, int]:
     """The sort key of findings: open ones, losses, the most severe ones, and causes before their symptoms."""
     severities = ("critical", "warning", None, "info")
     severity = severities.index(finding.severity) if finding.severity in severities else len(severities)
-    return (not finding.is_open, not finding.is_loss, severity, rank(finding))
+    return (not finding.is_open, not finding.is_loss, severity, rank(finding.kind))
+
+
+def is_of_losses(finding: Finding) -> bool:
+    """Whether records were deleted unread, or will be."""
+    kind = kind_named(finding.kind)
+    return kind.is_loss or kind.is_loss_ahead
+
+
+def cause_of(finding: Finding, clock: Clock) -> Cause:
+    """The words for a finding. A kind that is not known, such as one of a newer laglake, has its summary."""
+    kind = kind_named(finding.kind)
+    word, text = kind.headline(finding, clock)
+    if finding.resolved_ms is not None:
+        text += f"; resolved at {clock(finding.resolved_ms)}"
+    return Cause(word, text, finding.severity or "info", kind.since_ms(finding), finding.resolved_ms)
 
 
 class _Facts:
@@ -143,12 +168,14 @@ class _Facts:
     def card(self, subject: Subject, findings: Sequence[Finding]) -> Card:
         """The card about a subject with these findings."""
         key = (subject.cluster, subject.name) if subject.what == "group" else None
-        causes = tuple(cause(f, self.clock) for f in findings)
+        causes = tuple(cause_of(f, self.clock) for f in findings)
         lasting = [f for f in findings if f.is_open]
         partitions = self.partitions[key] if key else []
         broker, is_alone = self.brokers[subject.cluster], len(self.brokers) == 1
-        around = Around(partitions, self.types[subject.cluster], broker, is_alone)
-        offered = tuple(dict.fromkeys(c for f in lasting for c in commands(f, around)))[:COMMANDS_SHOWN]
+        commits = {(p.topic, p.partition): p.committed_offset for p in partitions}
+        around = Around(commits, self.types[subject.cluster], broker, is_alone)
+        every = (command for f in lasting for command in kind_named(f.kind).commands(f, around))
+        offered = tuple(dict.fromkeys(every))[:COMMANDS_SHOWN]
         lines = [command.line for command in offered]
         advice = (without_shown(f.advice, lines, broker) for f in lasting if f.advice)
         affected = list(dict.fromkeys(name for f in lasting for name in f.facts.get("groups") or ()))
@@ -186,7 +213,7 @@ class _Facts:
     def _loss(self, key: Key, findings: Sequence[Finding], forecast: Forecast | None) -> str:
         """What a group has lost, also with others."""
         shared = (f for f in self.report.findings if f.is_open and f.group_id is None and f.concerns(*key))
-        with_others = [f for f in shared if f.kind in LOSSES]
+        with_others = [f for f in shared if is_of_losses(f)]
         return answers.loss(self.groups.get(key), [*findings, *with_others], forecast, self.clock)
 
     def _members(
@@ -201,7 +228,7 @@ class _Facts:
             return "; ".join(known)
         if not victims:
             return None
-        lost = [f for f in self.report.findings if f.is_open and f.kind in LOSSES]
+        lost = [f for f in self.report.findings if f.is_open and is_of_losses(f)]
         endangered = {(f.cluster, group_id): f for f in lost for group_id in f.groups()}
         named = [key for key in victims if key in endangered]
         if not named:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.common.finding_kinds import NOT_SHOWN
-from pipeline.tables import DATA_LOSS
+from pipeline.kinds import NOT_SHOWN, kind_named
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Finding:
     @property
     def is_loss(self) -> bool:
         """Whether records were deleted unread."""
-        return self.kind == DATA_LOSS
+        return kind_named(self.kind).is_loss
 
     def groups(self) -> list[str]:
         """The groups that have the problem, as far as the newest evidence names them."""

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, DoubleType
 
-from pipeline.common.finding_kinds import KINDS
+from pipeline.kinds import KINDS
 from pipeline.tables.columns import CLUSTER, INT, SNAPSHOT, STRING, TIMESTAMP, Column, Table, schema
 
 SEVERITIES = ("info", "warning", "critical")
@@ -10,7 +10,7 @@ SEVERITIES = ("info", "warning", "critical")
 
 _FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
 
-_KIND: Column = ("kind", STRING, " | ".join(KINDS))
+_KIND: Column = ("kind", STRING, " | ".join(kind.name for kind in KINDS))
 
 _CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")
 

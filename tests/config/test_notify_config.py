@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pipeline.common.errors import ConfigError
-from pipeline.common.finding_kinds import KINDS
 from pipeline.config import Config
 from pipeline.config.notify import PAGERDUTY_URL, Silence, is_web_url
 from pipeline.config.owners import OwnerRule, Owners, owner_of
+from pipeline.kinds import KINDS
 
 SMALLEST = '[lake]\nroot = "/lake"\n[clusters.east]\nbootstrap_servers = ["10.0.0.1:9092"]\n'
 CHAT = '[channels.chat]\ntype = "webhook"\nurl = "http://host"\n'
@@ -159,7 +159,7 @@ def test_settings_have_defaults(load: Load) -> None:
         ),
         (
             '[[silences]]\nkind = "blokked"\nreason = "r"',
-            f"silences[0].kind: matches no kind of finding; the kinds are {', '.join(KINDS)}",
+            f"silences[0].kind: matches no kind of finding; the kinds are {', '.join(kind.name for kind in KINDS)}",
         ),
         ('[channels.a]\nurl = "http://h"', "channels.a.type: is required"),
         ('[channels.a]\ntype = "pagerduty"\nrouting_key = "hunter2"', f"channels.a.routing_key: {SECRET}"),

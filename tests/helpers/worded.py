@@ -5,8 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.analytics.findings.words.kinds import KINDS, with_words
-from pipeline.analytics.findings.words.parts import Facts, Words
+from pipeline.analytics.findings.problem import with_words
+from pipeline.kinds import kind_named
+from pipeline.kinds.kind import Words
 
 NOON_MS = 1_769_860_800_000  # 2026-01-31 12:00 UTC
 
@@ -18,6 +19,8 @@ def worded_rows(problems: pa.Table) -> list[dict[str, Any]]:
 
 
 def words(kind: str, **facts: Any) -> Words:
-    """The words for facts that went through JSON, as they come from Spark, without those that are None."""
+    """The words for facts that went through JSON, as they come from a finder, without those that are None."""
     text = json.dumps({name: value for name, value in facts.items() if value is not None})
-    return KINDS[kind](json.loads(text, object_hook=Facts))
+    declared = kind_named(kind)
+    said: Words = declared.words(declared.facts.model_validate(json.loads(text)))
+    return said

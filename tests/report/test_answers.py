@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.report.answers import behind, caught_up_at, gauge, loss, members
-from pipeline.report.causes import cause
+from pipeline.report.cards import cause_of
 from pipeline.report.details_model import Finding, Forecast, Verdict
 from pipeline.report.units import clock
 from tests.helpers.reports import MINUTE, NOON, finding, group, partition
@@ -111,7 +111,7 @@ def test_commits_that_expire_are_a_loss_ahead() -> None:
     expire = finding("commits_expire", "warning", now={"commits_expire_at": "2026-03-01T12:30:00Z"})
     words = "Kafka may remove the commits from 12:30 on"
     assert loss(group(), [expire], None, at) == f"ahead: {words}; the group then starts where auto.offset.reset says"
-    assert cause(expire, at)[:2] == ("commits expire", words)
+    assert cause_of(expire, at)[:2] == ("commits expire", words)
 
 
 def test_a_forecast_of_loss_that_is_not_of_the_newest_snapshot_says_so() -> None:

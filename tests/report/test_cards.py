@@ -8,16 +8,16 @@ import pytest
 
 from pipeline.common.subject import Subject
 from pipeline.config.notify import Silence
-from pipeline.report import causes, commands, values
+from pipeline.kinds import KINDS, kind_named
+from pipeline.kinds.command_lines import Around, in_shell
+from pipeline.report import values
 from pipeline.report.attention import notes
-from pipeline.report.cards import CARDS, Card, cards
-from pipeline.report.causes import cause
+from pipeline.report.cards import CARDS, Card, cards, cause_of
 from pipeline.report.details_model import Finding
 from pipeline.report.export import as_json
 from pipeline.report.names import visible
 from pipeline.report.page import render
 from pipeline.report.units import clock
-from pipeline.tables import FINDINGS
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, cards_of, finding, group, report
 
 HOUR = 60 * MINUTE
@@ -32,28 +32,18 @@ def shown(*findings: Finding, **more: Any) -> list[Card]:
     return cards(report(group("payments", 55), **{"findings": findings, "findings_open": is_open, **more}))
 
 
-def kinds() -> set[str]:
-    comment = FINDINGS.schema["kind"].metadata["comment"]
-    return set(comment.split(" | "))
-
-
-def test_every_kind_has_words_and_commands() -> None:
-    assert set(causes._OF_KIND) == kinds()
-    assert set(commands._OF_KIND) == kinds()
-
-
-@pytest.mark.parametrize("kind", sorted(kinds()))
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
 def test_a_finding_of_which_nothing_is_known_has_words_and_commands_without_a_value(kind: str) -> None:
     for about in ({}, {"group_id": None}, {"group_id": None, "topic": None}, {"client_id": "app"}):
         found = finding(kind, None, advice=None, **about)
-        words = cause(found, at)
-        lines = "".join(command.line for command in commands.commands(found))
+        words = cause_of(found, at)
+        lines = "".join(command.line for command in kind_named(kind).commands(found, Around()))
         assert "None" not in f"{words.word} {words.text} {lines}"
         assert words.severity == "info"
 
 
 def test_a_kind_of_a_newer_laglake_has_its_summary() -> None:
-    assert cause(finding("new_kind"), at)[:2] == ("new kind", "So it is.")
+    assert cause_of(finding("new_kind"), at)[:2] == ("new kind", "So it is.")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +57,7 @@ def test_a_kind_of_a_newer_laglake_has_its_summary() -> None:
 def test_a_commit_that_was_never_within_the_log_is_not_called_a_truncated_log(
     counts: dict[str, int], word: str
 ) -> None:
-    assert cause(finding("truncated_log", evidence=counts), at).word == word
+    assert cause_of(finding("truncated_log", evidence=counts), at).word == word
 
 
 @pytest.mark.parametrize(
@@ -196,7 +186,7 @@ def test_a_hostile_name_is_shown_and_is_one_word_of_a_command(name: str) -> None
     assert "<img" not in page[: page.index("<script")]
     card = cards_of(page)[" ".join(visible(name).split())]
     first, *_ = card["commands"].splitlines()
-    quoted = commands.in_shell(name, "GROUP")
+    quoted = in_shell(name, "GROUP")
     assert first.endswith(f"--group {quoted} --members --verbose")
     assert quoted == "GROUP" if not name.isprintable() else visible(name) in quoted.replace("'\"'\"'", "'")
 

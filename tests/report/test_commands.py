@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.kinds import kind_named
+from pipeline.kinds.command_lines import Around, Command, place
 from pipeline.report.cards import cards
-from pipeline.report.command_lines import Around, place
-from pipeline.report.commands import commands
 from pipeline.report.details_model import Finding
 from pipeline.report.page import render
-from tests.helpers.reports import NOON, cluster, group, partition, report, text_of
+from tests.helpers.reports import NOON, cluster, group, report, text_of
 
 TO = " --bootstrap-server $BOOTSTRAP"
 ADVICE = f"Look at it. See the members: kafka-consumer-groups{TO} --describe --group payments --members --verbose"
@@ -33,6 +33,10 @@ def finding(kind: str, **more: Any) -> Finding:
         "advice": ADVICE,
     }
     return Finding(kind, **{**plain, **more})
+
+
+def commands(found: Finding, around: Around | None = None) -> list[Command]:
+    return [*kind_named(found.kind).commands(found, around or Around())]
 
 
 def lines(found: Finding, around: Around | None = None) -> list[str]:
@@ -102,11 +106,11 @@ def test_a_place_is_that_of_the_snapshot_shown() -> None:
 
 def test_the_topic_of_a_command_is_that_of_its_partition() -> None:
     stuck = finding("no_progress", evidence={"worst_topic": "clicks", "worst_partition": 3})
-    around = Around([partition("clicks", 3, committed_offset=41), partition("orders", 3, committed_offset=5)])
+    around = Around({("clicks", 3): 41, ("orders", 3): 5})
     assert lines(stuck, around)[1] == (
         "kafka-console-consumer --topic clicks --partition 3 --offset 41 --max-messages 1"
     )
-    assert len(lines(stuck, Around([partition("clicks", 4, committed_offset=41)]))) == 1
+    assert len(lines(stuck, Around({("clicks", 4): 41}))) == 1
 
 
 def test_retention_is_raised_for_each_topic_that_loses_records() -> None:

@@ -5,13 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.analytics.findings.words.parts import Facts
-from pipeline.analytics.findings.words.readers import groups_named
 from pipeline.config import Config
 from pipeline.kafka.doctor import _such_as
+from pipeline.kinds.group_commands import group_option
+from pipeline.kinds.reader_facts import groups_named
 from pipeline.notify.due import Due, finding_of
 from pipeline.notify.message import evidence_in_words, message_of
-from pipeline.report.commands import _group
 from pipeline.report.ledger_model import Snapshot, SnapshotError
 from pipeline.report.markdown import as_markdown
 from pipeline.report.page import render
@@ -76,8 +75,8 @@ def test_a_message_shows_it_and_its_link_leads_to_the_group(load: Callable[..., 
 
 
 def test_sentences_commands_and_errors_show_it() -> None:
-    assert groups_named(Facts(groups=["", "a"], groups_affected=2)) == f"2 groups ({EMPTY}, a)"
+    assert groups_named(["", "a"], 2) == f"2 groups ({EMPTY}, a)"
     assert _such_as(["a", ""], 2, "group") == f"; refused for 2 of 2 groups, such as {EMPTY}"
     assert _and_others("", 2) == f"{EMPTY} and others"
-    assert _group("") == "--group ''"
-    assert _group(None) == "--group GROUP"
+    assert group_option("") == "--group ''"
+    assert group_option(None) == "--group GROUP"

@@ -1,8 +1,8 @@
-"""The problems of clients at each snapshot: rows of PROBLEMS. Their words are in `findings.words.clients`."""
+"""The problems of clients at each snapshot: rows of PROBLEMS. Their kinds are declared in `kinds.clients`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from pipeline.analytics.findings.problem import problem_rows
 from pipeline.analytics.keys import MEMBER_AT, PROCESS_AT
 from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, list_sql, names_sql, struct_sql, sum_if_fits_sql
+from pipeline.kinds.clients import BufferFacts, ClientFacts, FetcherFacts, GaugeFacts, PausedFacts, PollFacts
 
 LARGEST_HEAP_SHARE = 0.5
 """The part of its heap that a client may buffer before this counts as a problem."""
@@ -20,13 +21,13 @@ def problems(divergence: pa.Table, fetchers: pa.Table, polls: pa.Table, lag: pa.
     """All problems in some snapshots, from rows of `client_divergence`, `fetcher_states`, `poll_states` and `lag`."""
     tables = {"divergence": divergence, "fetchers": fetchers, "polls": polls, "lag": lag}
     with arrow_queries(tables) as queries:
-        return pa.concat_tables([problem_rows(queries.rows(text)) for text in _PROBLEMS])
+        return pa.concat_tables([problem_rows(queries.rows(text), facts) for facts, text in _PROBLEMS.items()])
 
 
-def _problems_sql(rows: str, columns: Mapping[str, str], facts: Sequence[str]) -> str:
+def _problems_sql(rows: str, columns: Mapping[str, str], facts: type[ClientFacts]) -> str:
     """The query for a problem of each row, with these columns and facts."""
     # So that the words name the process only if it says more.
-    said = {"client_id": "client_id", "instance": f"nullif(instance, '{HERE}')"} | {name: name for name in facts}
+    said = {name: name for name in facts.model_fields} | {"instance": f"nullif(instance, '{HERE}')"}
     return f"SELECT {names_sql(MEMBER_AT)}, {columns_sql(columns)}, {struct_sql(said)} AS facts FROM ({rows})"
 
 
@@ -63,7 +64,7 @@ _BLOCKED_PROBLEMS = _problems_sql(
         "severity": f"CASE WHEN len(victims) > 0 OR NOT {_IS_CONNECTOR} THEN 'critical' ELSE 'warning' END",
         "magnitude": f"CASE WHEN {_IS_CONNECTOR} THEN sum_fetcher_lag ELSE max_lag END",
     },
-    ("culprit", "culprits", "threads", "victims", "fetchers", "sum_fetcher_lag", "record_bytes", "max_lag"),
+    FetcherFacts,
 )
 _SLOW = f"""
     WITH of_topic AS (
@@ -90,9 +91,9 @@ _PAUSED = f"""
     SELECT {names_sql(MEMBER_AT)}, topic, {_PARTITIONS} AS partitions, {_UNREAD} AS unread, {_HOSTS} AS hosts
     FROM polls WHERE is_paused GROUP BY {names_sql(MEMBER_AT)}, topic
 """
-_PROBLEMS = (
-    _BLOCKED_PROBLEMS,
-    _problems_sql(
+_PROBLEMS: Mapping[type[ClientFacts], str] = {
+    FetcherFacts: _BLOCKED_PROBLEMS,
+    PollFacts: _problems_sql(
         _SLOW,
         {
             "kind": "'slow_consumer'",
@@ -101,9 +102,9 @@ _PROBLEMS = (
             "severity": "'warning'",
             "magnitude": "unread",
         },
-        ("culprit", "waiting", "unread", "hosts"),
+        PollFacts,
     ),
-    _problems_sql(
+    PausedFacts: _problems_sql(
         _PAUSED,
         {
             "kind": "'paused_partition'",
@@ -112,21 +113,19 @@ _PROBLEMS = (
             "severity": "'warning'",
             "magnitude": "unread",
         },
-        ("topic", "partitions", "unread", "hosts"),
+        PausedFacts,
     ),
     # Gauges that cannot be trusted.
-    _problems_sql(
+    GaugeFacts: _problems_sql(
         "SELECT * FROM divergence WHERE verdict IN ('blind', 'stale')",
         {"kind": "'blind_gauge'", "severity": "'warning'", "magnitude": "hidden_lag"},
-        (
-            *("verdict", "max_lag", "max_fetcher_lag", "max_consumer_lag", "max_divergence", "hidden_lag"),
-            "queue_records",
-        ),
+        GaugeFacts,
     ),
     # Clients whose heap is too small for their buffers.
-    _problems_sql(
+    BufferFacts: _problems_sql(
         f"SELECT * FROM divergence WHERE heap_share > {LARGEST_HEAP_SHARE}",
         {"kind": "'buffer_too_large'", "severity": "'warning'", "magnitude": "heap_share"},
-        ("buffered_bytes", "buffer_bound_bytes", "heap_share"),
+        BufferFacts,
     ),
-)
+}
+"""The query for the problems of each type of facts."""

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from pipeline.analytics.findings.problem import problem_rows, some_sql
-from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT, TOPIC_AT
 from pipeline.analytics.lag.ladder import counted_lag
 from pipeline.analytics.status.rules import FALLING_BEHIND
@@ -18,6 +17,8 @@ from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import Rows, bucketed
+from pipeline.kinds.members import AssignmentFacts
+from pipeline.kinds.text import NAMED
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, LAG, WATERMARKS
 from pipeline.tables.columns import LONG, STRING
 
@@ -113,7 +114,7 @@ def topic_sizes(watermarks: pa.Table) -> pa.Table:
 def assignment_problems(assignments: pa.Table, sizes: pa.Table) -> pa.Table:
     """The rows of PROBLEMS from rows of ASSIGNMENTS. A group is only judged if all of its topics have a size."""
     with arrow_queries({"assignments": assignments, "sizes": sizes}) as queries:
-        return problem_rows(queries.rows(_PROBLEMS))
+        return problem_rows(queries.rows(_PROBLEMS), AssignmentFacts)
 
 
 _AT = names_sql(GROUP_AT)
@@ -185,13 +186,10 @@ _COUNTS = {
 
 fair is what the member with the most must have. over is how many members have more.
 """
-_FACTS = {
-    **{name: name for name in ("group_id", "group_type", "members", "idle")},
+_FACTS = {name: name for name in AssignmentFacts.model_fields} | {
     "idle_clients": f"clients[1:{NAMED}]",
-    "of_partitions": "of_partitions",
     "topics": some_sql("topics"),
     "topics_affected": "len(topics)",
-    **{name: name for name in ("assignor", "most", "fair", "over", "lag_share")},
 }
 _COLUMNS = {
     "topic": "CASE WHEN len(topics) = 1 THEN topics[1] END",

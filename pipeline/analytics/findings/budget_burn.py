@@ -12,6 +12,7 @@ from pipeline.analytics.findings.problem import distinct_sql, problem_rows
 from pipeline.analytics.keys import GROUP_AT
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql
 from pipeline.common.epoch import HOUR_MS
+from pipeline.kinds.objectives import BudgetFacts
 from pipeline.tables import SLO
 
 FAST, SLOW = 0.02, 0.05
@@ -40,7 +41,7 @@ def budget_burn(slo: pa.Table) -> pa.Table:
     Unknown snapshots do not begin it, and do not end it.
     """
     with arrow_queries({"budgets": slo}) as queries:
-        return problem_rows(queries.rows(_PROBLEMS))
+        return problem_rows(queries.rows(_PROBLEMS), BudgetFacts)
 
 
 def _uses_sql(prefix: str, burn_rate: str, share: float, length_ms: int) -> str:

@@ -9,6 +9,7 @@ from pipeline.analytics.keys import PARTITION_AT, TOPIC_AT
 from pipeline.common.arrow_sql import arrow_queries, epoch_ms_sql, names_sql, struct_sql
 from pipeline.common.epoch import DAY_MS, MINUTE_MS
 from pipeline.common.rows import Rows
+from pipeline.kinds.brokers import ClockFacts
 from pipeline.tables import WATERMARKS
 
 AHEAD_MS = 5 * MINUTE_MS
@@ -33,7 +34,7 @@ def clocks(watermarks: pa.Table) -> pa.Table:
     copied from elsewhere. Of several partitions, the `newest` record is the one that is off by most.
     """
     with arrow_queries({"watermarks": watermarks}) as queries:
-        return problem_rows(queries.rows(_PROBLEMS))
+        return problem_rows(queries.rows(_PROBLEMS), ClockFacts)
 
 
 _READ_MS = epoch_ms_sql("captured_at")

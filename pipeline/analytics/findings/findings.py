@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.findings.hot_partition import FALLING_BEHIND, HOT, with_hot_partitions
 from pipeline.analytics.findings.identity import Key, finding_id, is_shared
 from pipeline.analytics.findings.past import Past, Row, patience
 from pipeline.analytics.findings.shared_findings import Named, SharedFindings
 from pipeline.analytics.findings.shared_groups import groups_of, with_groups
+from pipeline.analytics.findings.skew import FALLING_BEHIND, HOT, with_skewed_groups
 from pipeline.analytics.findings.spans import Span, absences, assigned
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import utc, utc_date
-from pipeline.common.finding_kinds import SHARED
+from pipeline.kinds import SHARED
 from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
 from pipeline.tables.columns import LONG
 
@@ -46,7 +46,7 @@ def finding_history(problems: pa.Table, past: Past) -> pa.Table:
     another topic.
     """
     known = _by_key(past.findings)
-    seen = _by_key(with_hot_partitions(problems.to_pylist()))
+    seen = _by_key(with_skewed_groups(problems.to_pylist()))
     named = [*_of_groups(seen, known, past)]
     for key in seen:
         if key.kind not in SHARED:

@@ -1,4 +1,4 @@
-"""The kinds of problems of groups and topics: for which readers each holds, how severe it is, and how bad."""
+"""How the problems of groups and topics are found: for which readers each kind holds, and how bad it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS
 from pipeline.analytics.status.rules import FALLING_BEHIND, OK, WAITS
 from pipeline.config.status import StatusConfig
+from pipeline.kinds import kind_named
 from pipeline.tables import DATA_LOSS
 
 Holds = Callable[[StatusConfig], str]
@@ -15,12 +16,16 @@ Holds = Callable[[StatusConfig], str]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of problem: for which readers it `holds`, and its magnitude from the sums of `group_problems`, as SQL."""
+class Judged:
+    """How a kind of problem is found: for which readers it `holds`, and its `magnitude`.
+
+    The magnitude, and what must hold for all of its readers together (`also`), are SQL text for the sums of
+    `group_problems`.
+    """
 
     holds: Holds
-    severity: str
     magnitude: str
+    also: str = "true"
 
 
 def _status_is(status: str) -> Holds:
@@ -61,27 +66,33 @@ def _waits(*, for_transaction: bool) -> Holds:
     return lambda _settings: f"status IN ({waits}) AND {'' if for_transaction else 'NOT '}({is_held})"
 
 
-KINDS: dict[str, Kind] = {
-    "no_progress": Kind(_waits(for_transaction=False), "critical", "consumer_lag"),
-    "falling_behind": Kind(_status_is(FALLING_BEHIND), "warning", "consumer_lag"),
-    "rewound": Kind(_status_is("rewound"), "warning", "consumer_lag"),
-    "deleted_unread": Kind(_has_lost_records, "critical", "deleted"),
-    "data_loss_ahead": Kind(_is_near("deleted_in_ms"), "critical", "-deleted_in_ms"),
-    "commits_expire": Kind(_is_near("expires_in_ms"), "warning", "-expires_in_ms"),
-    "open_transaction": Kind(_waits(for_transaction=True), "warning", "consumer_lag"),
-    "recreated_topic": Kind(_is_elsewhere, "warning", "len(groups)"),
-    "truncated_log": Kind(_offset_is("truncated", "beyond_end"), "critical", "len(groups)"),
+JUDGED: dict[str, Judged] = {
+    "no_progress": Judged(_waits(for_transaction=False), "consumer_lag"),
+    "falling_behind": Judged(_status_is(FALLING_BEHIND), "consumer_lag"),
+    "rewound": Judged(_status_is("rewound"), "consumer_lag"),
+    "deleted_unread": Judged(_has_lost_records, "deleted"),
+    "data_loss_ahead": Judged(_is_near("deleted_in_ms"), "-deleted_in_ms"),
+    "commits_expire": Judged(_is_near("expires_in_ms"), "-expires_in_ms", also="expires_in_ms IS NOT NULL"),
+    "open_transaction": Judged(_waits(for_transaction=True), "consumer_lag"),
+    "recreated_topic": Judged(_is_elsewhere, "len(groups)"),
+    "truncated_log": Judged(_offset_is("truncated", "beyond_end"), "len(groups)"),
 }
+"""The finders of the kinds whose problems are those of readers."""
 
 
 def severity_sql() -> str:
     """The severity of each kind, as SQL text for DuckDB."""
-    return _case({name: f"'{kind.severity}'" for name, kind in KINDS.items()})
+    return _case({name: f"'{kind_named(name).severity}'" for name in JUDGED})
 
 
 def magnitude_sql() -> str:
     """How bad a problem is, compared with others of its kind."""
-    return _case({name: f"CAST({kind.magnitude} AS DOUBLE)" for name, kind in KINDS.items()})
+    return _case({name: f"CAST({judged.magnitude} AS DOUBLE)" for name, judged in JUDGED.items()})
+
+
+def also_sql() -> str:
+    """Whether a problem of some readers is one of their group or topic."""
+    return _case({name: judged.also for name, judged in JUDGED.items()})
 
 
 def _case(values: dict[str, str]) -> str:

@@ -13,9 +13,8 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.findings.commits_expire import group_expires_in_ms
-from pipeline.analytics.findings.data_loss import TRANSACTION
-from pipeline.analytics.findings.group_kinds import magnitude_sql, severity_sql
+from pipeline.analytics.findings.expiry import group_expires_in_ms
+from pipeline.analytics.findings.group_kinds import also_sql, magnitude_sql, severity_sql
 from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
 from pipeline.analytics.findings.rates import COMPARED, with_rates
 from pipeline.analytics.findings.suspects import SUSPECTS
@@ -25,43 +24,16 @@ from pipeline.analytics.series import read_ms_sql
 from pipeline.analytics.status.rules import STATUSES
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, epoch_ms_sql, names_sql, struct_sql, sum_if_fits_sql
 from pipeline.common.buckets import Bucket
-from pipeline.common.finding_kinds import SHARED
 from pipeline.common.rows import Rows, bucketed
 from pipeline.config.status import StatusConfig
+from pipeline.kinds import SHARED
+from pipeline.kinds.reader_facts import ReaderFacts, WorstReader
 from pipeline.tables import GROUP_STATUS
 from pipeline.tables.columns import STRING
 
 OF_GROUPS = GROUP_STATUS.some((*GROUP_AT, "consumer_lag", "group_type", "members_seen_at", "commit_since", *COMPARED))
 """The columns of GROUP_STATUS that problems need."""
 _PARTS = {"suspects": SUSPECTS, "groups": StructType([*OF_GROUPS, StructField("subject", STRING)])}
-_FACTS = (
-    "status",
-    "reason",
-    "since_ms",
-    "latest_ms",
-    "at_ms",
-    "rows",
-    "of_group",
-    "of_topic",
-    "of_partitions",
-    "group_type",
-    "group_lag",
-    "consumer_lag",
-    "consumer_lag_bytes",
-    "bytes_error",
-    "existing",
-    "consumer_age_ms",
-    "written_per_s",
-    "committed_per_s",
-    "deleted",
-    "commits_cut_off",
-    "readable",
-    "deleted_in_ms",
-    "expires_in_ms",
-    "members_seen_ms",
-    "worst",
-)
-"""What the words say about a problem, with the names of its topics and groups."""
 
 
 def find_group_problems(
@@ -97,9 +69,9 @@ def group_problems(bucket: Bucket, before: Mapping[int, int], settings: StatusCo
                 FROM summed LEFT JOIN whole USING ({names_sql(SNAPSHOT)}, of_group)
             )
             SELECT {columns_sql(_DESCRIBED)} FROM timed
-            WHERE kind <> 'commits_expire' OR expires_in_ms IS NOT NULL
+            WHERE {also_sql()}
         """)
-    return problem_rows(rows)
+    return problem_rows(rows, ReaderFacts)
 
 
 def _columns(*names: str) -> dict[str, str]:
@@ -127,7 +99,7 @@ _MOST_UNREAD = {
     **_columns("topic", "partition", "group_id"),
 }
 _LOST_FIRST = {"first_lost": f"coalesce(deleted_in_ms, {2**62})", **_MOST_UNREAD}
-_WORST = _columns("topic", "partition", "consumer_lag", "records_per_s", "client_id", "host", *TRANSACTION)
+_WORST = _columns(*WorstReader.model_fields)
 _PLACE = {"topic": "topic", "partition": '"partition"', "since_ms": epoch_ms_sql("since")}
 _SUMS = {
     "rows": "count(*)",
@@ -159,7 +131,7 @@ _SUMS = {
 """What all partitions of a problem show together."""
 _OF_PROBLEM = f"{names_sql(SNAPSHOT)}, kind, of_group, of_topic"
 _SUMMED = f"SELECT {_OF_PROBLEM}, {columns_sql(_SUMS)} FROM suspects GROUP BY {_OF_PROBLEM}"
-_NAMES = {
+_FACTS = _columns(*ReaderFacts.model_fields) | {
     "topics": some_sql("topics"),
     "groups": some_sql("groups"),
     "groups_affected": "len(groups)",
@@ -175,5 +147,5 @@ _DESCRIBED = {
     "severity": severity_sql(),
     "magnitude": magnitude_sql(),
     "places": "places",
-    "facts": struct_sql(_columns(*_FACTS) | _NAMES),
+    "facts": struct_sql(_FACTS),
 }

@@ -6,18 +6,11 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pipeline.common import finding_kinds
+from pipeline import kinds
 from pipeline.common.epoch import to_epoch_ms
-from pipeline.common.finding_kinds import SHARED
+from pipeline.kinds import KINDS, SHARED
 
-OF_A_TOPIC = (
-    "paused_partition",
-    "open_transaction",
-    "recreated_topic",
-    "truncated_log",
-    "clock_ahead",
-    "clock_behind",
-)
+OF_A_TOPIC = [kind.name for kind in KINDS if kind.subject.is_by_topic]
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {
     ord(char): f"\\{letter}" for char, letter in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)
@@ -48,7 +41,7 @@ class Key(NamedTuple):
 
 def is_shared(row: Mapping[str, Any]) -> bool:
     """Whether a finding is one of a topic that groups share."""
-    return finding_kinds.is_shared(row["kind"], row["group_id"])
+    return kinds.is_shared(row["kind"], row["group_id"])
 
 
 def finding_id(key: Key, first_ms: int) -> str:

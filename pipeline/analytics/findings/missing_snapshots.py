@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.analytics.findings.problem import problem_rows
-from pipeline.analytics.findings.words.parts import LISTED
 from pipeline.common.epoch import HOUR_MS
+from pipeline.kinds.brokers import LedgerFacts
+from pipeline.kinds.text import LISTED
 from pipeline.tables import SNAPSHOTS
 
 WINDOW_MS = HOUR_MS
@@ -33,7 +34,7 @@ def snapshots_missing(ledger: pa.Table, snapshot_ids: Collection[int]) -> pa.Tab
         if magnitude >= FEWEST:
             of_snapshot = {"snapshot_id": at_ms, "cluster": within[0]["cluster"], "kind": "snapshots_missing"}
             found.append({**of_snapshot, "severity": "warning", "magnitude": magnitude, "facts": facts})
-    return problem_rows(pa.Table.from_pylist(found))
+    return problem_rows(pa.Table.from_pylist(found), LedgerFacts)
 
 
 def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,16 +12,10 @@ from typing import Any
 from pipeline.analytics.findings.identity import Key
 from pipeline.analytics.findings.spans import absences
 from pipeline.common.epoch import to_epoch_ms
+from pipeline.kinds import Subject, kind_named
+from pipeline.kinds.kind import RESOLVED_AFTER
 
 Row = Mapping[str, Any]
-OF_MEMBERS = ("rebalance_storm", "flapping_member")
-"""The kinds of problems of groups that follow from their members, which may be unknown although their lag is known."""
-OF_ASSIGNMENTS = ("idle_member", "uneven_assignment")
-"""The kinds of problems of groups that are only judged if their members and assignments have not just changed."""
-RESOLVED_AFTER = 3
-SLOW_RESOLVED_AFTER = 5
-"""A finding is resolved after this many snapshots without its problem. Slow poll loops need more, because they still
-poll from time to time."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +81,18 @@ def _subject(key: Key) -> tuple[str, str]:
     """The subject of a finding, and what must have been read of the cluster, so that it could be judged."""
     if key.client_id is not None:
         return f"client {key.client_id}", "client"
+    subject = kind_named(key.kind).subject
     if key.group_id is not None:
-        of = "members" if key.kind in OF_MEMBERS else "assignments" if key.kind in OF_ASSIGNMENTS else "group"
-        return f"{of} {key.group_id}", "group"
+        of = subject if subject in (Subject.MEMBERS, Subject.ASSIGNMENTS) else Subject.GROUP
+        return f"{of.value} {key.group_id}", "group"
     if key.of_topic is not None:
         return f"topic {key.of_topic}", "topic"
-    return f"replicas {key.cluster}" if key.kind == "under_replicated" else "cluster", "cluster"
+    return f"replicas {key.cluster}" if subject is Subject.REPLICAS else "cluster", "cluster"
 
 
 def patience(key: Key) -> int:
     """After how many snapshots without its problem a finding is resolved."""
-    return SLOW_RESOLVED_AFTER if key.kind == "slow_consumer" else RESOLVED_AFTER
+    return kind_named(key.kind).resolved_after
 
 
 def as_known(findings: Iterable[Row]) -> list[Row]:

@@ -2,7 +2,7 @@
 
 The columns are snapshot_id, kind, cluster, group_id, client_id, instance (the process), topic (the cause, NULL while it
 is not known), partitions, severity, magnitude (how bad it is compared with others of its kind), places, and facts: a
-JSON object of what the words of the kind need (`words`), without what is NULL. Instants in it are epoch ms.
+JSON object of the `Facts` of the kind (`pipeline.kinds`), without what is NULL. Instants in it are epoch ms.
 
 places is only known of kinds that several groups may share. It is a JSON array with an object for each partition that
 has the problem: topic, partition, and since_ms, from when on the status lasts there.
@@ -16,8 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.findings.words.parts import LISTED
 from pipeline.common.rows import Rows
+from pipeline.kinds import kind_named
+from pipeline.kinds.kind import Facts
+from pipeline.kinds.text import LISTED
 from pipeline.tables import FINDING_HISTORY
 from pipeline.tables.columns import STRING
 
@@ -38,7 +40,7 @@ _WHAT = (*(FINDING_HISTORY.schema[name] for name in _COLUMNS), StructField("plac
 PROBLEMS = StructType([*_WHAT, StructField("facts", STRING)])
 """The columns of a problem."""
 WORDED = StructType([*_WHAT, *(FINDING_HISTORY.schema[name] for name in _TEXTS)])
-"""The columns of a problem with its words (`words.kinds.with_words`)."""
+"""The columns of a problem with its words (`with_words`)."""
 
 
 def distinct_sql(name: str) -> str:
@@ -51,11 +53,15 @@ def some_sql(names: str) -> str:
     return f"({names})[1:{LISTED}]"
 
 
-def problem_rows(rows: pa.Table) -> pa.Table:
+def problem_rows(rows: pa.Table, facts: type[Facts]) -> pa.Table:
     """Rows of PROBLEMS from rows whose `facts` are a struct, and whose `places` are a list of structs.
 
-    A column that the rows lack is NULL.
+    A column that the rows lack is NULL. Raises ValueError if the fields of the struct are not those of `facts`.
     """
+    if "facts" in rows.column_names:
+        found = {field.name for field in rows.schema.field("facts").type}
+        if found != {*facts.model_fields}:
+            raise ValueError(f"a finder of {facts.__name__} has other facts: {sorted(found ^ {*facts.model_fields})}")
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name in ("places", "facts"):
             rows = _replaced(rows, name, pa.array(map(_json, column.to_pylist()), pa.string()))
@@ -79,3 +85,13 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(part) for part in value]
     return value
+
+
+def with_words(problems: pa.Table) -> pa.Table:
+    """Rows of PROBLEMS with summary, evidence and advice in place of their facts: rows of WORDED."""
+    kinds, facts = (problems[name].to_pylist() for name in ("kind", "facts"))
+    found = [kind_named(kind).texts(text) for kind, text in zip(kinds, facts, strict=True)]
+    rows = problems.drop_columns("facts")
+    for place, name in enumerate(_TEXTS):
+        rows = rows.append_column(name, pa.array([texts[place] for texts in found], pa.string()))
+    return rows

@@ -21,12 +21,13 @@ from pipeline.analytics.findings.member_stays import (
     who_sql,
 )
 from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows
-from pipeline.analytics.findings.words.parts import NAMED
 from pipeline.analytics.keys import GROUP, GROUP_AT
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
+from pipeline.kinds.members import RestlessFacts
+from pipeline.kinds.text import NAMED
 from pipeline.tables import GROUP_CHANGES, GROUP_MEMBERS
 
 STORM, FLAPPING = "rebalance_storm", "flapping_member"
@@ -85,7 +86,7 @@ def restless_groups(bucket: Bucket, snapshot_ids: Sequence[int]) -> pa.Table:
         for first in range(0, len(snapshot_ids), at_once):
             some = pa.array(snapshot_ids[first : first + at_once], pa.int64())
             queries.add(snapshots=pa.Table.from_pydict({"snapshot_id": some}))
-            found.append(problem_rows(queries.rows(_PROBLEMS)))
+            found.append(problem_rows(queries.rows(_PROBLEMS), RestlessFacts))
     return pa.concat_tables(found)
 
 
@@ -192,14 +193,10 @@ _KINDS = {
     "may_be_a_job": "members <= new_now AND (joined_now > 0 OR empty > 0)",
 }
 """by_epochs: only the epochs show the problem. is_quiet: only static members restart."""
-_FACTS = (
-    *("group_id", "group_type", "by_epochs", "epochs", "is_quiet", "quiet", "restless", "worst", "clients"),
-    *("all_stays", "members", "steady"),
-)
 _DESCRIBED = {
     "severity": "'warning'",
     "magnitude": "greatest(all_stays, epochs // 2)",
-    "facts": struct_sql({name: name for name in _FACTS} | {"window_ms": f"{WINDOW_MS}"}),
+    "facts": struct_sql({name: name for name in RestlessFacts.model_fields} | {"window_ms": f"{WINDOW_MS}"}),
 }
 _PROBLEMS = f"""
     WITH candidates AS ({CANDIDATES}), windows AS ({IN_WINDOWS}), events AS ({ENDS_AND_BEGINNINGS}),

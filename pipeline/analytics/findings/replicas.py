@@ -15,6 +15,7 @@ from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.rows import Rows, bucketed
+from pipeline.kinds.brokers import ReplicaFacts
 from pipeline.tables import LAG, WATERMARKS
 from pipeline.tables.columns import INT, STRING
 
@@ -57,13 +58,13 @@ def seen_before(snapshot_ids: Sequence[int], batch: Sequence[int], most: int) ->
     return found
 
 
-def find_under_replicated(
+def find_missing_replicas(
     parts: Mapping[str, Rows], before: Mapping[int, int], previous: Mapping[int, int], buckets: int | None = None
 ) -> Rows:
-    """The rows of PROBLEMS from rows of REPLICA_PARTS; see `lasting_replicas` and `under_replicated`."""
+    """The rows of PROBLEMS from rows of REPLICA_PARTS; see `lasting_replicas` and `problems_of_replicas`."""
     compute = partial(lasting_replicas, before=dict(before), previous=dict(previous))
     lasting = bucketed(parts, REPLICA_PARTS, TOPIC_PARTITION, compute, _LASTING, buckets)
-    return lasting.grouped(["snapshot_id"], under_replicated, PROBLEMS)
+    return lasting.grouped(["snapshot_id"], problems_of_replicas, PROBLEMS)
 
 
 def lasting_replicas(bucket: Bucket, before: Mapping[int, int], previous: Mapping[int, int]) -> pa.Table:
@@ -80,13 +81,13 @@ def lasting_replicas(bucket: Bucket, before: Mapping[int, int], previous: Mappin
         return queries.rows(_LASTING_REPLICAS).cast(arrow_schema(_LASTING))
 
 
-def under_replicated(lasting: pa.Table) -> pa.Table:
+def problems_of_replicas(lasting: pa.Table) -> pa.Table:
     """The rows of PROBLEMS: one for each snapshot with such replicas. All replicas of a snapshot must be there.
 
     The broker that it names is the one that is missing from most partitions.
     """
     with arrow_queries({"lasting": lasting}) as queries:
-        return problem_rows(queries.rows(_PROBLEMS))
+        return problem_rows(queries.rows(_PROBLEMS), ReplicaFacts)
 
 
 # Without a leader, those in sync are missing, which alone could lead.

@@ -16,10 +16,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pipeline.analytics.findings.identity import Key
-from pipeline.analytics.findings.past import RESOLVED_AFTER, Row
+from pipeline.analytics.findings.past import Row
 from pipeline.analytics.findings.shared_groups import digest, digests
 from pipeline.analytics.findings.spans import Span, judged_between
 from pipeline.common.epoch import to_epoch_ms
+from pipeline.kinds.kind import RESOLVED_AFTER
 
 FEWEST = 3
 """How many groups must have a problem at about the same time, so that it is one of their topic."""

@@ -13,17 +13,17 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 
-from pipeline.analytics.findings.hot_partition import HOT
 from pipeline.analytics.findings.identity import Key, finding_id
-from pipeline.analytics.findings.past import RESOLVED_AFTER, Past, Row
+from pipeline.analytics.findings.past import Past, Row
 from pipeline.analytics.findings.shared import FEWEST, Look, Place, Shared, chains
+from pipeline.analytics.findings.shared_problem import shared_problem
+from pipeline.analytics.findings.skew import HOT
 from pipeline.analytics.findings.spans import Findings, Span
-from pipeline.analytics.findings.words.shared import shared_problem
+from pipeline.kinds import kind_named
+from pipeline.kinds.kind import RESOLVED_AFTER
 
 Named = tuple[Row, Key, Span]
 """A problem, and the finding that it belongs to: the key, and since when it lasts."""
-WAITS = "no_progress"
-"""The kind of which it is known when it began. Other problems begin with the first snapshot that shows them."""
 
 
 class SharedFindings:
@@ -81,7 +81,7 @@ class SharedFindings:
 
     def _places(self, row: Row, since_ms: int) -> Iterator[Place]:
         for place in json.loads(row["places"] or "[]"):
-            cause_ms = place.get("since_ms", since_ms) if self._kind == WAITS else since_ms
+            cause_ms = place.get("since_ms", since_ms) if kind_named(self._kind).is_dated else since_ms
             # In seconds, as the evidence has it.
             yield Place(place["topic"], place["partition"], cause_ms - cause_ms % 1_000)
 
@@ -105,7 +105,9 @@ class SharedFindings:
     def _taken(self, one: Shared, look: Look, at_ms: int, *, by_member: bool) -> list[Place]:
         """The places of a group that belong to a shared finding."""
         if by_member:
-            is_member = self._kind != WAITS and one.has(look.group_id, at_ms, self._judged_at(Key.of(look.row)))
+            is_member = not kind_named(self._kind).is_dated and one.has(
+                look.group_id, at_ms, self._judged_at(Key.of(look.row))
+            )
             its = (place for place in look.places if place.topic == one.key.of_topic)
             # Of a hot partition, another partition is another cause.
             return (
@@ -184,7 +186,7 @@ class SharedFindings:
         one.span.last_ms = max(one.span.last_ms, at_ms)
         rows = [look.row for look in sorted(parts, key=lambda look: look.group_id)]
         partitions = sorted({place.partition for look in parts for place in look.places})
-        absent = [] if self._kind == WAITS else one.absent(at_ms, partial(self._judged_of, rows[0]))
+        absent = [] if kind_named(self._kind).is_dated else one.absent(at_ms, partial(self._judged_of, rows[0]))
         return shared_problem(one.key, rows, partitions, (one.first_ms, one.latest_ms), absent), one.key, one.span
 
     def _judged_of(self, row: Row, group_id: str | None) -> Sequence[int]:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import Any
 
-from pipeline.analytics.findings.words.parts import LISTED, as_json
+from pipeline.kinds.text import LISTED, as_json
 
 _MOST_TEXT = 50_000
 """The most characters of all names. A name may have 32,767."""

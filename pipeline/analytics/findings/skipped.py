@@ -16,6 +16,7 @@ from pipeline.analytics.status.memory import Memory
 from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, struct_sql, sum_if_fits_sql
 from pipeline.common.buckets import Bucket
 from pipeline.common.rows import Rows, bucketed
+from pipeline.kinds.commits import SkippedFacts
 from pipeline.tables import GROUP_STATUS, PARTITION_STATUS
 
 MOST_OFFSETS = 100
@@ -46,7 +47,7 @@ def skipped(bucket: Bucket) -> pa.Table:
     """
     readers = _with_memory(bucket["partitions"])
     with arrow_queries({"readers": readers, "groups": bucket["groups"]}) as queries:
-        return problem_rows(queries.rows(_PROBLEMS))
+        return problem_rows(queries.rows(_PROBLEMS), SkippedFacts)
 
 
 def _with_memory(partitions: pa.Table) -> pa.Table:
@@ -68,24 +69,20 @@ _SUMS = {
     "partitions": distinct_sql("partition"),
     "since_ms": "min(skip_ms)",
     "records": sum_if_fits_sql("records"),
-    "bytes": _if_all("skip_bytes", sum_if_fits_sql("skip_bytes")),
+    "records_bytes": _if_all("skip_bytes", sum_if_fits_sql("skip_bytes")),
     "bytes_error": _if_all("skip_bytes", sum_if_fits_sql("skip_error")),
     "written_ms": _if_all("skip_written_ms", "min(skip_written_ms)"),
     "offsets": f"""
         list({struct_sql(_OFFSET)} ORDER BY records DESC NULLS LAST, topic DESC, "partition" DESC)[1:{MOST_OFFSETS}]
     """,
 }
-_FACTS = (
-    *("group_id", "group_type", "since_ms", "rows", "of_partitions", "topics", "records", "bytes", "bytes_error"),
-    *("written_ms", "offsets"),
-)
 _COLUMNS = {
     "kind": "'skipped'",
     "topic": "CASE WHEN len(topics) = 1 THEN topics[1] END",
     "partitions": "CASE WHEN len(topics) = 1 THEN partitions END",
     "severity": "'warning'",
     "magnitude": "records",
-    "facts": struct_sql({name: f'"{name}"' for name in _FACTS} | {"topics": some_sql("topics")}),
+    "facts": struct_sql({name: f'"{name}"' for name in SkippedFacts.model_fields} | {"topics": some_sql("topics")}),
 }
 _PROBLEMS = f"""
     WITH found AS (SELECT *, skip_to - skip_from AS records FROM readers WHERE skip_ms IS NOT NULL),

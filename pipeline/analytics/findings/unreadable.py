@@ -14,6 +14,7 @@ from pipeline.common.arrow_sql import arrow_queries, columns_sql, names_sql, str
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows, bucketed
+from pipeline.kinds.brokers import ErrorFacts
 from pipeline.tables import COMMITTED_OFFSETS, LAG, WATERMARKS
 
 HAS_ERROR = "error IS NOT NULL AND consumer_lag IS NULL"
@@ -45,7 +46,7 @@ def repeated_errors(bucket: Bucket, previous: Mapping[int, int]) -> pa.Table:
 
     A single error is usual, for example while a broker restarts. Of groups whose names are not known, not even the
     partition of __consumer_offsets, it is not known whether they are the same. Errors of partitions without a leader
-    are left out: `under_replicated` has the cause, and the groups.
+    are left out: the finding of the replicas has the cause, and the groups.
     """
     with arrow_queries({**bucket, "before": compared_snapshots(previous)}) as queries:
         return queries.rows(_REPEATED).cast(arrow_schema(_ERRORS))
@@ -73,7 +74,7 @@ _REPEATED = f"""
 def unreadable(errors: pa.Table) -> pa.Table:
     """The rows of PROBLEMS: one for each snapshot that has such errors. All errors of a snapshot must be there."""
     with arrow_queries({"errors": errors}) as queries:
-        return problem_rows(queries.rows(_PROBLEMS))
+        return problem_rows(queries.rows(_PROBLEMS), ErrorFacts)
 
 
 _PLACE = struct_sql({"topic": "topic", "partition": '"partition"'})

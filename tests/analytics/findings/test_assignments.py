@@ -181,5 +181,6 @@ def test_the_advice_names_settings_that_the_members_accept(found: dict[str, Any]
     assert "two rolling restarts" in classic
     assert "Set group.remote.assignor to uniform" in remote
     assert "partition.assignment.strategy" not in remote
-    command = "kafka-consumer-groups --bootstrap-server $BOOTSTRAP --describe --group GROUP --members --verbose"
+    group = "--describe --group 'by the broker, uniform'"
+    command = f"kafka-consumer-groups --bootstrap-server $BOOTSTRAP {group} --members --verbose"
     assert uniform == f"See the members: {command}"

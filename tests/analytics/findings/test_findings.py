@@ -254,14 +254,13 @@ def test_computing_in_batches_gives_the_same_findings_and_history(at_once: Kept)
     assert kept.rows() == at_once.rows()
 
 
-def test_history_that_an_older_lake_did_not_keep_is_unknown() -> None:
-    """It kept neither history nor worst_at: a finding has the values of the last snapshot that saw it."""
-    names = "finding_id kind client_id severity summary first_seen last_seen resolved_at"
+def test_history_that_was_removed_is_unknown() -> None:
+    names = "finding_id kind client_id severity summary first_seen last_seen worst_at resolved_at"
     old = rows_of(
         FINDINGS,
         names,
-        ("going", "blind_gauge", "a", "warning", "as of 9", at(1), at(9), None),
-        ("over", "blind_gauge", "b", "warning", "as of 4", at(1), at(4), at(5)),
+        ("going", "blind_gauge", "a", "warning", "as of 9", at(1), at(9), at(9), None),
+        ("over", "blind_gauge", "b", "warning", "as of 4", at(1), at(4), at(4), at(5)),
     )
     nothing = few_rows(FINDING_HISTORY, "kind")
     found = findings_as_known(old, nothing, 6 * MINUTE_MS).to_pylist()
@@ -269,7 +268,7 @@ def test_history_that_an_older_lake_did_not_keep_is_unknown() -> None:
     going, over = known["going"], known["over"]
     assert (going.summary, going.severity) == ("blind_gauge of a: nothing was kept from that time.", None)
     assert (minute(going.last_seen), minute(over.last_seen), minute(over.resolved_at)) == (6, 4, 5)
-    assert (over.summary, over.severity, over.worst_at) == ("as of 4", "warning", None)
+    assert (over.summary, over.severity, minute(over.worst_at)) == ("as of 4", "warning", 4)
     going_on = rows_of(
         FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
     )
@@ -283,14 +282,14 @@ def identity(client: str, first: int, kind: str = "blind_gauge") -> str:
 
 
 def owned(client: str, first: int, last: int, resolved: int | None) -> tuple[Any, ...]:
-    ends = at(first), at(last), resolved and at(resolved)
+    ends = at(first), at(last), at(last), resolved and at(resolved)
     return identity(client, first), "blind_gauge", "g", client, "team", "1", "chat", *ends
 
 
 def test_only_changed_findings_are_returned_and_owners_are_kept() -> None:
     """Minute 4 comes late, then 13. A finding seen at minute 9 must not be changed by minute 4."""
     known = [("owned", 1, 12, None), ("late", 5, 9, None), ("unseen", 5, 9, None), ("over", 1, 3, 4), ("gone", 1, 2, 3)]
-    columns = "finding_id kind group_id client_id owner tier channel first_seen last_seen resolved_at"
+    columns = "finding_id kind group_id client_id owner tier channel first_seen last_seen worst_at resolved_at"
     before = rows_of(FINDINGS, columns, *(owned(*of) for of in known))
     cases = [
         ("owned", "g", "blind_gauge", topics([4, 13]), [4, 13]),

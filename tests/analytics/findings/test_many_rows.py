@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from pipeline.analytics.findings.assignments import ASSIGNMENT_PARTS, find_assignment_problems
 from pipeline.analytics.findings.clocks import STAMPED, find_clocks
 from pipeline.analytics.findings.rebalances import RESTLESS_PARTS, find_restless_groups
-from pipeline.analytics.findings.replicas import REPLICA_PARTS, find_under_replicated
+from pipeline.analytics.findings.replicas import REPLICA_PARTS, find_missing_replicas
 from pipeline.analytics.findings.unreadable import UNREADABLE_PARTS, find_unreadable
 from pipeline.common.rows import Rows
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, GROUP_STATUS, LAG, WATERMARKS
@@ -100,7 +100,7 @@ CASES: dict[
     "replicas": (
         under_replicated(),
         REPLICA_PARTS,
-        lambda parts: find_under_replicated(parts, {NOW: THEN}, {NOW: THEN}, 3),
+        lambda parts: find_missing_replicas(parts, {NOW: THEN}, {NOW: THEN}, 3),
         {("under_replicated", None, 5.0)},
     ),
     "restless": (

@@ -125,7 +125,7 @@ def test_the_words_name_the_member_and_what_to_do(each_minute: Found) -> None:
     }
     assert (row["severity"], row["magnitude"], row["client_id"], row["topic"]) == ("warning", 8.0, None, None)
     assert row["advice"].endswith(
-        "kafka-consumer-groups --bootstrap-server $BOOTSTRAP --describe --group GROUP --members --verbose"
+        "kafka-consumer-groups --bootstrap-server $BOOTSTRAP --describe --group 'one of twelve' --members --verbose"
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.analytics.findings.replicas import find_under_replicated, seen_before
+from pipeline.analytics.findings.replicas import find_missing_replicas, seen_before
 from pipeline.tables import LAG, WATERMARKS
 from tests.helpers.rows import few_rows
 from tests.helpers.worded import worded_rows
@@ -33,7 +33,7 @@ def problem(then: list[Log], now: list[Log], just: list[Log] | None = None) -> d
         "watermarks": few_rows(WATERMARKS, "snapshot_id topic partition leader replicas isr", *rows),
         "lag": few_rows(LAG, "snapshot_id group_id topic partition", *readers),
     }
-    found = worded_rows(find_under_replicated(parts, {NOW: THEN}, {NOW: JUST}).collected_table())
+    found = worded_rows(find_missing_replicas(parts, {NOW: THEN}, {NOW: JUST}).collected_table())
     assert len(found) <= 1
     return next((row | {"evidence": json.loads(row["evidence"])} for row in found), None)
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.analytics.findings.words.parts import (
+from pipeline.common.epoch import HOUR_MS
+from pipeline.kinds.text import (
     counted,
     duration,
     for_streams,
-    in_shell,
     instant,
     iso,
     number,
@@ -21,7 +21,6 @@ from pipeline.analytics.findings.words.parts import (
     size_within,
     tenths,
 )
-from pipeline.common.epoch import HOUR_MS
 from tests.helpers.worded import NOON_MS
 
 LARGEST = 2**63 - 1
@@ -159,18 +158,6 @@ def test_nothing_is_a_part_of_nothing(value: float | None, of: float | None, res
 
 def test_a_share_is_in_whole_percent() -> None:
     assert [percent(share) for share in (0.0, 0.804, 0.805, 1.0)] == ["0 %", "80 %", "80 %", "100 %"]
-
-
-@pytest.mark.parametrize("name", ["g", "9", "a.b_c-d", "A1"])
-def test_a_name_that_is_one_word_is_in_the_command(name: str) -> None:
-    assert in_shell(name, "GROUP") == name
-
-
-@pytest.mark.parametrize(
-    "name", [None, "", "-g", ".g", "a b", "a;b", "g\n", "\ng", "$g", "a'b", "ä", "a/b", "\N{PILE OF POO}"]
-)
-def test_any_other_name_is_replaced(name: str | None) -> None:
-    assert in_shell(name, "GROUP") == "GROUP"
 
 
 def test_a_group_of_kafka_streams_has_its_own_tool() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.findings.words.kinds import KINDS, with_words
-from pipeline.common.finding_kinds import SHARED
+from pipeline.analytics.findings.problem import with_words
+from pipeline.kinds import KINDS
 from pipeline.tables.findings import FINDINGS
 from tests.helpers.worded import words
 
@@ -16,7 +16,7 @@ LARGEST = 2**63 - 1
 
 def test_each_kind_of_finding_has_words() -> None:
     documented = next(field.metadata["comment"] for field in FINDINGS.schema if field.name == "kind")
-    assert {*KINDS, *SHARED, *SHARED.values()} == {*documented.split(" | ")}
+    assert [kind.name for kind in KINDS] == documented.split(" | ")
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,11 @@ def test_evidence_is_compact_json_without_what_is_not_known() -> None:
     assert found.column_names == ["kind", "magnitude", "summary", "evidence", "advice"]
     (row,) = found.to_pylist()
     assert row["evidence"].startswith(
-        '{"partitions":9223372036854775807,"groups":["quoted \\"name\\"","\N{PILE OF POO}'
+        '{"partitions":9223372036854775807,"topics":[],"groups":["quoted \\"name\\"","\N{PILE OF POO}'
     )
     assert json.loads(row["evidence"]) == {
         "partitions": LARGEST,
+        "topics": [],
         "groups": names,
         "groups_affected": 4,
         "errors": ["E"],

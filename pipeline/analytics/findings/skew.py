@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Iterator
 
 from pipeline.analytics.findings.past import Row
+from pipeline.kinds import kind_named
+from pipeline.kinds.text import required
 
-HOT, FALLING_BEHIND = "hot_partition", "falling_behind"
+HOT = "hot_partition"
+FALLING_BEHIND = required(kind_named(HOT).instead_of)
 """A group has one of these kinds: the second if one hot partition is not the reason."""
 
 
-def with_hot_partitions(problems: Iterable[Row]) -> Iterator[Row]:
+def with_skewed_groups(problems: Iterable[Row]) -> Iterator[Row]:
     """The rows of WORDED, and one more for each group that falls behind most in one of its partitions.
 
     Such a row begins a finding only if the partition is hot. If it is not, or not known to be, the row `is_weak`: it

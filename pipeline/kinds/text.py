@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
-from pipeline.common.epoch import utc_text
+from pipeline.common.epoch import to_epoch_ms, utc_text
 
+T = TypeVar("T")
 NAMED = 20
 """How many groups, topics or errors a sentence names."""
 LISTED = 1_000
 """How many groups or topics the evidence names. One finding with so many names is less than a finding for each."""
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _TIMES = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000))
-_ONE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXACT = 2**52
 """From this value on, a float has no digits after the point."""
-
-
-class Facts(dict[str, Any]):
-    """What is known about a problem, by name. What is not known is None."""
-
-    def __missing__(self, name: str) -> None:
-        return None
-
-
-class Words(NamedTuple):
-    """What a finding says: one sentence or a few, the observations behind it, and what to do."""
-
-    summary: str
-    evidence: Mapping[str, Any]
-    advice: str
 
 
 def sentence(*parts: str | None) -> str:
@@ -57,6 +42,17 @@ def tenths(value: float | None) -> str | None:
     return None if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
+def figure(value: object) -> str:
+    """A number of an evidence; a question mark if it has none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:,}" if is_number else "?"
+
+
+def some(value: object, noun: str) -> str:
+    """A number of an evidence and what it counts: 2 records; "some records" if it has none."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}" if isinstance(value, int) else f"some {noun}s"
+
+
 def counted(value: int | None, noun: str) -> str | None:
     """A number and what it counts: 1 record, 2 records."""
     return None if value is None else f"{value:,} {noun}{'' if value == 1 else 's'}"
@@ -72,6 +68,13 @@ def rounded(value: float | None, digits: int) -> float | None:
     if value is None or abs(value) >= _EXACT:
         return value
     return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def required(value: T | None) -> T:
+    """A fact that each problem of a kind has. Raises ValueError if it is missing."""
+    if value is None:
+        raise ValueError("a problem lacks a fact that all of its kind have")
+    return value
 
 
 def quotient(value: float | None, of: float | None) -> float | None:
@@ -132,6 +135,14 @@ def instant(epoch_ms: int | None) -> str | None:
     return None if text is None else f"{text[:10]} {text[11:16]} UTC"
 
 
+def instant_ms(text: object) -> int | None:
+    """An instant of an evidence as epoch ms; None if it has none."""
+    try:
+        return to_epoch_ms(datetime.fromisoformat(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
 def iso(epoch_ms: int | None) -> str | None:
     """An instant in UTC, for programs: 2026-01-31T12:05:00Z. Not known if it is not in the years 1 to 9999."""
     if epoch_ms is None:
@@ -140,11 +151,6 @@ def iso(epoch_ms: int | None) -> str | None:
         return utc_text(epoch_ms // 1_000 * 1_000)
     except OverflowError:
         return None
-
-
-def in_shell(name: str | None, instead: str) -> str:
-    """A name as a word of a command; a name that a shell would not take as one word is replaced by `instead`."""
-    return name if name is not None and _ONE_WORD.fullmatch(name) else instead
 
 
 def for_streams(advice: str, group_type: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The parts of a command on a card: names as words of a shell, where a finding is, and the brokers of its cluster."""
+"""The parts of a command: names as words of a shell, where a finding is, and the brokers of its cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
 
 from pipeline.common.kafka_tools import BROKER, tool
-from pipeline.report.details_model import Finding, Partition
 
 MOST_PARTITIONS = 100
 """The most partitions that one command names."""
@@ -18,16 +18,32 @@ _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
+class Command(NamedTuple):
+    """A command, and what it is for."""
+
+    what: str
+    line: str
+
+
+class Placed(Protocol):
+    """A finding, as far as it says where it is."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    @property
+    def place(self) -> tuple[str | None, Sequence[int]]: ...
+
+
 @dataclass(frozen=True)
 class Around:
     """What is known beside a finding.
 
-    `partitions` are the worst of its group, at the snapshot shown. `types` is the type of each group of its cluster
-    that is known, `broker` the variable with the address of a broker of the cluster. `is_alone` says that the report is
-    about one cluster.
+    `commits` are the committed offsets of its group in the worst partitions, by topic and partition, at the snapshot
+    shown. `types` is the type of each group of its cluster that is known, `broker` the variable with the address of a
+    broker of the cluster. `is_alone` says that the report is about one cluster.
     """
 
-    partitions: Sequence[Partition] = ()
+    commits: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
     types: Mapping[str, str | None] = field(default_factory=dict)
     broker: str = BROKER
     is_alone: bool = True
@@ -57,19 +73,15 @@ def in_shell(name: object, instead: str) -> str:
     return shlex.quote(str(name)) if is_word else instead
 
 
-def place(finding: Finding) -> str | None:
-    """TOPIC:0,1 as one word: where the finding is, at the snapshot shown. None if it is not in one topic, or not known.
-
-    >>> place(Finding("x", "east", "g", None, "orders", (3, 0), None, 0, 0, None, "", {}, None))
-    'orders:3,0'
-    """
+def place(finding: Placed) -> str | None:
+    """TOPIC:0,1 as one word: where the finding is, at the snapshot shown. None if that is several topics or unknown."""
     topic, partitions = finding.place
     if not topic or not 0 < len(partitions) <= MOST_PARTITIONS:
         return None
     return in_shell(f"{topic}:{','.join(map(str, partitions))}", "") or None
 
 
-def topics(finding: Finding) -> list[str]:
+def topics(finding: Placed) -> list[str]:
     """The topics of the finding at the snapshot shown, the worst one first; empty if none is known."""
     worst, known = finding.facts.get("worst_topic"), finding.facts.get("topics") or ()
     return [str(topic) for topic in dict.fromkeys((worst, finding.place[0], *known)) if topic]

@@ -1,0 +1,84 @@
+"""The kinds of findings, each declared in one class: what it is, what it says, and what to do.
+
+What finds a kind is in `analytics`. To add one: declare it here, put it into KINDS, and write its finder.
+"""
+
+from typing import Any
+
+from pipeline.kinds.brokers import ClockAhead, ClockBehind, SnapshotsMissing, UnderReplicated, Unreadable
+from pipeline.kinds.clients import (
+    BlindGauge,
+    BlockedConnector,
+    BufferTooLarge,
+    PausedPartition,
+    SlowConsumer,
+    TooLargeMessage,
+)
+from pipeline.kinds.commits import CommitsExpire, Rewound, Skipped
+from pipeline.kinds.groups import (
+    DataLossAhead,
+    DeletedUnread,
+    FallingBehind,
+    HotPartition,
+    NoProgress,
+    StoppedTogether,
+)
+from pipeline.kinds.kind import Kind, Subject
+from pipeline.kinds.members import FlappingMember, IdleMember, RebalanceStorm, UnevenAssignment
+from pipeline.kinds.objectives import BudgetBurn
+from pipeline.kinds.topics import OpenTransaction, RecreatedTopic, TruncatedLog
+
+__all__ = ["KINDS", "NOT_SHOWN", "SHARED", "Kind", "Subject", "is_shared", "kind_named", "rank"]
+
+KINDS: tuple[Kind[Any], ...] = (
+    DeletedUnread(),
+    DataLossAhead(),
+    NoProgress(),
+    StoppedTogether(),
+    HotPartition(),
+    FallingBehind(),
+    Rewound(),
+    Skipped(),
+    CommitsExpire(),
+    BudgetBurn(),
+    OpenTransaction(),
+    RecreatedTopic(),
+    TruncatedLog(),
+    RebalanceStorm(),
+    FlappingMember(),
+    UnevenAssignment(),
+    IdleMember(),
+    UnderReplicated(),
+    ClockAhead(),
+    ClockBehind(),
+    SnapshotsMissing(),
+    Unreadable(),
+    BlockedConnector(),
+    SlowConsumer(),
+    PausedPartition(),
+    TooLargeMessage(),
+    BlindGauge(),
+    BufferTooLarge(),
+)
+"""All kinds. Their order is their rank on a card, among findings that are as grave: what says most about the cause
+comes first."""
+_BY_NAME = {kind.name: kind for kind in KINDS}
+SHARED = {kind.name: kind.shared_as for kind in KINDS if kind.shared_as is not None}
+"""The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
+NOT_SHOWN = ("other_groups", "absent_groups")
+"""What the evidence has only for programs."""
+
+
+def kind_named(name: str) -> Kind[Any]:
+    """The kind of this name. One that is not known, such as one of a newer laglake, says only its summary."""
+    return _BY_NAME.get(name) or Kind()
+
+
+def rank(name: str) -> int:
+    """The place of a kind among KINDS; an unknown one is last."""
+    return next((number for number, kind in enumerate(KINDS) if kind.name == name), len(KINDS))
+
+
+def is_shared(kind: str | None, group_id: str | None) -> bool:
+    """Whether a finding of this kind is one that groups share."""
+    return kind in SHARED.values() and group_id is None
