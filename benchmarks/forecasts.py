@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.backlogs import GROUPS_OF_A_KIND, KINDS, PARTITIONS, Days, generated
-from pipeline.analytics.arrow_series import Ints
+from pipeline.analytics.arrow_series import Bools, Floats, Ints
 from pipeline.analytics.forecasts.band import NEVER_S, REASONS, forecast
-from pipeline.analytics.forecasts.memory import Bools, Floats, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Memory, Sums, after
 from pipeline.config.status import StatusConfig
 
 HEADING = "## Forecasts of generated days"

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.backlogs import PARTITIONS
 from benchmarks.forecasts import BETWEEN_S, CHUNK, Outcomes, following, remembered
 from benchmarks.seasons import EARLIER, GROUPS_OF_A_KIND, SEASONS, WEEK_H, Weeks, generated
+from pipeline.analytics.arrow_series import Bools
 from pipeline.analytics.forecasts.band import REASONS, forecast
-from pipeline.analytics.forecasts.memory import Bools
 from pipeline.analytics.forecasts.same_hour import HOURS, by_same_hours
 from pipeline.config.status import StatusConfig
 

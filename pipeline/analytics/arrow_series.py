@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 NONE = np.iinfo(np.int64).min
 """Stands for NULL."""
 NUMBER_BYTES = 8

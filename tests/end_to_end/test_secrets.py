@@ -151,7 +151,7 @@ def test_a_wrong_password_is_a_reason_without_the_password(spark: SparkSession, 
 def client(
     connect_server: ConnectServer, servers: str, locations: str, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """All output of a client process that has taken a snapshot, computed lag, explained plans, and failed."""
+    """All output of a client process that has taken a snapshot, read and explained each source, and failed."""
     folder = tmp_path_factory.mktemp("client")
     file = write_config(folder, PREFIX, {"east": servers}, client=LOGIN)
     file.write_text(file.read_text() + locations)

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pipeline.analytics.arrow_series import NONE
-from pipeline.analytics.status.memory import Memory, Observation, after
+from pipeline.analytics.status.memory import Memory, after
+from pipeline.analytics.status.observation import Observation
 from pipeline.analytics.status.rules import STATUSES, Judged, statuses
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.config.status import StatusConfig

@@ -118,13 +118,12 @@ def error_of(action: Callable[[], object]) -> str:
 
 
 def main(config_file: str) -> None:
-    """Runs the jobs on everything in the config, then prints the rest, with all logging on."""
-    from jobs import lag, snapshot
+    """Takes a snapshot of everything in the config, then prints the rest, with all logging on."""
+    from jobs import snapshot
     from pipeline.session import spark_session
 
     logging.basicConfig(level=logging.DEBUG)
-    arguments = ["--verbose", "--config", config_file]
-    status = snapshot.main(arguments) or lag.main(arguments)
+    status = snapshot.main(["--verbose", "--config", config_file])
     logging.getLogger("kafka").setLevel(logging.DEBUG)
     config = load_config(Path(config_file), os.environ)
     spark = spark_session("secrets")

@@ -52,7 +52,7 @@ def skipped(bucket: Bucket) -> pa.Table:
 
 def _with_memory(partitions: pa.Table) -> pa.Table:
     """The readers with what they remember of the newest reset."""
-    memory = Memory.of_rows(rows_of_bytes(partitions["remembered"], Memory.width()))
+    memory = Memory.of_rows(rows_of_bytes(partitions["remembered"], Memory.width())).resets
     for name in _REMEMBERED:
         partitions = partitions.append_column(name, or_null(getattr(memory, name)))
     return partitions.drop_columns("remembered")

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.analytics.arrow_series import NONE, Ints
-from pipeline.analytics.forecasts.memory import Bools, Floats, Memory
+from pipeline.analytics.arrow_series import NONE, Bools, Floats, Ints
+from pipeline.analytics.forecasts.memory import Memory
 from pipeline.analytics.forecasts.pace import LOOKED_BACK_S, Pace, Samples, pace_of
 from pipeline.analytics.forecasts.rates import SPANS_MS, growth_per_s
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.analytics.arrow_series import NONE, Ints
+from pipeline.analytics.arrow_series import NONE, Floats, Ints
 from pipeline.analytics.forecasts.band import (
     DRIFT,
     FEWEST_INTERVALS,
@@ -27,7 +27,7 @@ from pipeline.analytics.forecasts.band import (
     t_quantile,
     waits_long,
 )
-from pipeline.analytics.forecasts.memory import Floats, Memory
+from pipeline.analytics.forecasts.memory import Memory
 from pipeline.analytics.forecasts.pace import LOOKED_BACK_S, Pace, Samples, pace_of
 from pipeline.common.epoch import DAY_MS
 

@@ -14,6 +14,8 @@ from pyspark.sql.types import StructType
 
 from pipeline.analytics.arrow_series import (
     NONE,
+    Bools,
+    Floats,
     Ints,
     bytes_of_rows,
     looked_up,
@@ -26,7 +28,7 @@ from pipeline.analytics.arrow_series import (
 )
 from pipeline.analytics.forecasts.band import REASONS, Forecast, forecast
 from pipeline.analytics.forecasts.deletion import DELETED_REASONS, Deletion, deletion
-from pipeline.analytics.forecasts.memory import Bools, Floats, Memory, Sums, after
+from pipeline.analytics.forecasts.memory import Memory, Sums, after
 from pipeline.analytics.forecasts.rates import (
     BYTES_REASONS,
     SPANS_MS,
@@ -39,6 +41,7 @@ from pipeline.analytics.forecasts.same_hour import by_same_hours
 from pipeline.analytics.forecasts.sums import FORECAST_LAG, SERIES, SUMMED, SUMS, summed_lag
 from pipeline.analytics.forecasts.weeks import is_far_behind, rates_of_weeks
 from pipeline.analytics.keys import GROUP
+from pipeline.analytics.remembered import followed, newest_of_each
 from pipeline.common.buckets import Bucket
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import DAY_MS
@@ -114,44 +117,21 @@ def _of_sums(
 ) -> pa.Table:
     """The rows of `forecasts` from rows of SUMMED, in place of those of `lag`."""
     series, of_known, of_weeks = series_numbers_of_each((summed, known, weeks), SERIES)
-    before = _newest_of_each(known, of_known, 1 + max(series.max(initial=0), of_known.max(initial=0)))
+    state = rows_of_bytes(known["remembered"], Memory.width())
+    count = 1 + max(series.max(initial=0), of_known.max(initial=0))
+    before = newest_of_each(state, of_known, numbers(known, "snapshot_id"), count)
     order = np.lexsort((numbers(summed, "snapshot_id"), series))
     rows, series = summed.take(order), series[order]
     ids, seen = numbers(rows, "snapshot_id"), Sums(*(numbers(rows, name) for name in SUMS))
-    remembered = _after_each(series, ids, seen, before, looked_up(ids, reach))
+
+    def step(memory: Ints, at: Ints) -> Ints:
+        return after(Memory.of_rows(memory), Sums(*(values[at] for values in vars(seen).values()))).rows()
+
+    remembered = followed(series, ids, before, looked_up(ids, reach), step)
     is_far = is_far_behind(rows, far_behind)
     written = (of_weeks, numbers(weeks, "snapshot_id"), weeks["written_per_s_1h"].to_numpy())
     rates = rates_of_weeks(Memory.of_rows(remembered).ends_ms[is_far, -1], series[is_far], written)
     return _table(rows, remembered, seen, settings, (np.flatnonzero(is_far), rates))
-
-
-def _newest_of_each(known: pa.Table, series: Ints, count: int) -> tuple[Ints, Ints]:
-    """What the newest row of each series remembers, and its snapshot; NONE for a series without a row."""
-    state, seen_at = np.full((count, Memory.width()), NONE), np.full(count, NONE)
-    ids = numbers(known, "snapshot_id")
-    order = np.lexsort((ids, series))
-    # If a series has several rows, the last one counts.
-    state[series[order]] = rows_of_bytes(known["remembered"].take(order), Memory.width())
-    seen_at[series[order]] = ids[order]
-    return state, seen_at
-
-
-def _after_each(series: Ints, ids: Ints, seen: Sums, state: tuple[Ints, Ints], reaches: Ints) -> Ints:
-    """The memory after each row, as `Memory.rows` returns it. The rows are in the order of series and snapshots.
-
-    All first rows of series are followed at once, then all second ones. `state` is the memory of each series, and the
-    snapshot of which it is.
-    """
-    of_series, seen_at = state
-    step = np.arange(len(series)) - np.searchsorted(series, series)
-    found = np.full((len(series), Memory.width()), NONE)
-    for number in range(step.max(initial=-1) + 1):
-        at = np.flatnonzero(step == number)
-        of = series[at]
-        memory = np.where((seen_at[of] < reaches[at])[:, None], NONE, of_series[of])
-        found[at] = after(Memory.of_rows(memory), Sums(*(values[at] for values in vars(seen).values()))).rows()
-        of_series[of], seen_at[of] = found[at], ids[at]
-    return found
 
 
 def _table(

@@ -9,13 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline.analytics.arrow_series import NONE, Ints
+from pipeline.analytics.arrow_series import NONE, Bools, Ints
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 TIERS = ((10 * MINUTE_MS, MINUTE_MS), (70 * MINUTE_MS, 5 * MINUTE_MS), (27 * HOUR_MS, 3 * HOUR_MS))
 """Which samples are kept: up to each age, the first one in each cell of this length. Older ones are forgotten."""

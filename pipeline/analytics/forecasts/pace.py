@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analytics.arrow_series import NONE, Ints
-from pipeline.analytics.forecasts.memory import SAMPLES, Bools, Floats, Memory
+from pipeline.analytics.arrow_series import NONE, Bools, Floats, Ints
+from pipeline.analytics.forecasts.memory import SAMPLES, Memory
 
 NEVER = 1e12
 """The age of a sample that is not there, in seconds: so large that it counts as long ago."""

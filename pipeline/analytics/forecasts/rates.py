@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.analytics.arrow_series import NONE, Ints
-from pipeline.analytics.forecasts.memory import SAMPLES, Bools, Floats, Memory
+from pipeline.analytics.arrow_series import NONE, Bools, Floats, Ints
+from pipeline.analytics.forecasts.memory import SAMPLES, Memory
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 
 SPANS_MS = {"5m": 5 * MINUTE_MS, "1h": HOUR_MS, "1d": DAY_MS}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.analytics.arrow_series import Ints
+from pipeline.analytics.arrow_series import Bools, Floats, Ints
 from pipeline.analytics.forecasts.band import (
     FEWEST_INTERVALS,
     PAUSE_S,
@@ -30,7 +30,7 @@ from pipeline.analytics.forecasts.band import (
     t_quantile,
     waits_long,
 )
-from pipeline.analytics.forecasts.memory import SAMPLES, Bools, Floats, Memory
+from pipeline.analytics.forecasts.memory import SAMPLES, Memory
 from pipeline.analytics.forecasts.pace import Pace, Samples, pace_of
 from pipeline.analytics.forecasts.rates import SPANS_MS, growth_per_s, rate_per_s
 from pipeline.common.epoch import HOUR_MS

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.analytics.arrow_series import NONE, Ints
-from pipeline.analytics.forecasts.memory import Bools, Floats
+from pipeline.analytics.arrow_series import NONE, Bools, Floats, Ints
 from pipeline.analytics.forecasts.same_hour import HOURS, WEEKS
 from pipeline.common.epoch import HOUR_MS
 

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.analytics.arrow_series import NONE, Ints, instants_ms, numbers
+from pipeline.analytics.arrow_series import NONE, Bools, Ints, instants_ms, numbers
 from pipeline.analytics.keys import READER
-from pipeline.analytics.status.memory import Bools
 
 WITHOUT_MEMBERS = ("Empty", "Dead")
 OBSERVED_LAG = (

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pipeline.analytics.arrow_series import (
     NONE,
+    Bools,
     Ints,
     bytes_of_rows,
     instants_ms,
@@ -22,7 +23,9 @@ from pipeline.analytics.arrow_series import (
     timestamps,
 )
 from pipeline.analytics.keys import READER, TOPIC_PARTITION
-from pipeline.analytics.status.memory import Bools, Memory, Observation, after
+from pipeline.analytics.remembered import followed, newest_of_each
+from pipeline.analytics.status.memory import Memory, after
+from pipeline.analytics.status.observation import Observation
 from pipeline.analytics.status.observed import OBSERVED_LAG, observed, why_unknown
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, begins, reasons, statuses
 from pipeline.common.buckets import Bucket
@@ -42,35 +45,9 @@ STATUS_PARTS = {
 _COPIED = (*READER, "snapshot_id", "snapshot_date", "consumer_lag", "consumer_age_ms")
 
 
-class _State(NamedTuple):
-    """For each reader: its memory, its last status (NONE if it has none), when that began, and its last snapshot.
-
-    members_seen_ms is when its group was last seen with members.
-    """
-
-    memory: Ints
-    status: Ints
-    since_ms: Ints
-    members_seen_ms: Ints
-    snapshot_id: Ints
-
-    @classmethod
-    def empty(cls, count: int) -> _State:
-        return cls(np.full((count, Memory.width()), NONE), *np.full((4, count), NONE))
-
-    def of(self, readers: Ints, reach: Ints) -> _State:
-        """The state of some readers; empty for those whose last snapshot is before `reach`."""
-        is_gone = self.snapshot_id[readers] < reach
-        return _State(*(np.where(_as_wide(is_gone, all_), NONE, all_[readers]) for all_ in self))
-
-    def put(self, at: Ints, new: _State) -> None:
-        """Sets the state of some readers or rows."""
-        for whole, part in zip(self, new, strict=True):
-            whole[at] = part
-
-
-def _as_wide(mask: Bools, values: Ints) -> Bools:
-    return mask[:, None] if values.ndim > 1 else mask
+_STATUS, _SINCE, _MEMBERS = -3, -2, -1
+"""Where in a row of numbers, after what is remembered of a reader, its last status is (NONE if it has none), when that
+began, and when its group was last seen with members."""
 
 
 def statuses_of_readers(
@@ -93,18 +70,16 @@ def partition_status(bucket: Bucket, settings: StatusConfig, reach: Mapping[int,
     lag, known = bucket["lag"], bucket["known"]
     readers, of_known, of_plain = series_numbers_of_each((lag, known, plain), READER)
     count = 1 + max((int(each.max()) for each in (readers, of_known) if len(each)), default=0)
-    # In the order of snapshots. `memory.after` ignores an observation that was read before its predecessor.
-    order = np.lexsort((numbers(known, "snapshot_id"), of_known))
-    state = _remembered(known.take(order), of_known[order], count)
+    # `memory.after` ignores an observation that was read before its predecessor.
+    before = newest_of_each(_rows(known), of_known, numbers(known, "snapshot_id"), count)
     order = np.lexsort((numbers(lag, "snapshot_id"), readers))
     lag, readers = lag.select(OBSERVED_LAG).take(order), readers[order]
     ids = numbers(lag, "snapshot_id")
     seen = observed(lag)
     has_plain = _has_plain((readers, ids), (of_plain, numbers(plain, "snapshot_id")))
     seen["has_epoch"] = _has_epoch(seen["has_members"], seen.pop("verified_epoch"), has_plain)
-    return _table(lag, seen, _followed(readers, ids, seen, state, settings, reach)).cast(
-        arrow_schema(PARTITION_STATUS.schema)
-    )
+    found = _judged_rows(readers, ids, seen, before, settings, looked_up(ids, reach))
+    return _table(lag, seen, found).cast(arrow_schema(PARTITION_STATUS.schema))
 
 
 def _plain_commits(commits: pa.Table) -> pa.Table:
@@ -129,31 +104,28 @@ def _has_epoch(has_members: Ints, verified_epoch: Ints, has_plain: Bools) -> Int
 class _Found(NamedTuple):
     """What was found about each row of `lag`: the state after it, its reason, and since when its commit waits."""
 
-    state: _State
+    state: Ints
     why: Ints
     waiting_ms: Ints
     moved_ms: Ints
 
 
-def _followed(
-    readers: Ints, ids: Ints, seen: Mapping[str, Ints], state: _State, settings: StatusConfig, reach: Mapping[int, int]
+def _judged_rows(
+    readers: Ints, ids: Ints, seen: Mapping[str, Ints], before: tuple[Ints, Ints], settings: StatusConfig, reaches: Ints
 ) -> _Found:
-    """Judges rows that are in the order of readers and snapshots: first the first row of each reader."""
-    step = np.arange(len(readers)) - np.searchsorted(readers, readers)
-    reaches = looked_up(ids, reach)
-    found = _Found(_State.empty(len(ids)), np.zeros(len(ids), np.int64), *np.full((2, len(ids)), NONE))
-    for number in range(step.max(initial=-1) + 1):
-        at = np.flatnonzero(step == number)
-        before = state.of(readers[at], reaches[at])
-        judged = _judged({name: values[at] for name, values in seen.items()}, before.memory, settings)
+    """Judges rows that are in the order of readers and snapshots."""
+    why, waiting_ms, moved_ms = np.zeros(len(ids), np.int64), *np.full((2, len(ids)), NONE)
+    width = Memory.width()
+
+    def judge(state: Ints, at: Ints) -> Ints:
+        judged = _judged({name: values[at] for name, values in seen.items()}, state[:, :width], settings)
         status = statuses(judged)
-        members_ms = np.where(judged.seen.has_members == 1, judged.seen.at_ms, before.members_seen_ms)
-        new = _State(judged.memory.rows(), status, _since(judged, status, before), members_ms, ids[at])
-        state.put(readers[at], new)
-        found.state.put(at, new)
-        found.why[at], found.waiting_ms[at] = reasons(judged, status), judged.memory.waiting_ms
-        found.moved_ms[at] = judged.memory.moved_ms
-    return found
+        members_ms = np.where(judged.seen.has_members == 1, judged.seen.at_ms, state[:, _MEMBERS])
+        why[at], waiting_ms[at] = reasons(judged, status), judged.memory.waits.since_ms
+        moved_ms[at] = judged.memory.commit.moved_ms
+        return np.column_stack([*judged.memory.columns(), status, _since(judged, status, state), members_ms])
+
+    return _Found(followed(readers, ids, before, reaches, judge), why, waiting_ms, moved_ms)
 
 
 def _judged(seen: dict[str, Any], memory: Ints, settings: StatusConfig) -> Judged:
@@ -163,24 +135,21 @@ def _judged(seen: dict[str, Any], memory: Ints, settings: StatusConfig) -> Judge
     return Judged(seen=looked, memory=memory_after, settings=settings, **others)
 
 
-def _since(judged: Judged, status: Ints, before: _State) -> Ints:
+def _since(judged: Judged, status: Ints, before: Ints) -> Ints:
     began = begins(judged, status)
+    status_before, since_ms = before[:, _STATUS], before[:, _SINCE]
     # A commit that is beyond the end was unknown before for another reason, if at all: see `truncated_log`.
-    was_beyond = before.memory[:, Memory.place("beyond_end")] != NONE
-    is_just_beyond = judged.seen.is_new & (judged.memory.beyond_end != NONE) & ~was_beyond
-    goes_on = (status == before.status) & (before.since_ms != NONE) & ~is_just_beyond
-    return np.where(began != NONE, began, np.where(goes_on, before.since_ms, judged.seen.at_ms))
+    was_beyond = Memory.of_rows(before[:, : Memory.width()]).commit.beyond_end != NONE
+    is_just_beyond = judged.seen.is_new & (judged.memory.commit.beyond_end != NONE) & ~was_beyond
+    goes_on = (status == status_before) & (since_ms != NONE) & ~is_just_beyond
+    return np.where(began != NONE, began, np.where(goes_on, since_ms, judged.seen.at_ms))
 
 
-def _remembered(known: pa.Table, readers: Ints, count: int) -> _State:
-    """The state from which the judgement continues; if a reader has several rows, the last one."""
-    state = _State.empty(count)
-    if len(known):
-        since_ms, members_ms = (instants_ms(known, name) for name in ("since", "members_seen_at"))
-        memory = rows_of_bytes(known["remembered"], Memory.width())
-        ids = numbers(known, "snapshot_id")
-        state.put(readers, _State(memory, _codes(known["status"]), since_ms, members_ms, ids))
-    return state
+def _rows(known: pa.Table) -> Ints:
+    """The states from which the judgement continues: what rows of PARTITION_STATUS remember, and their statuses."""
+    memory = rows_of_bytes(known["remembered"], Memory.width())
+    since_ms, members_ms = (instants_ms(known, name) for name in ("since", "members_seen_at"))
+    return np.column_stack([memory, _codes(known["status"]), since_ms, members_ms])
 
 
 def _codes(names: pa.ChunkedArray) -> Ints:
@@ -191,7 +160,7 @@ def _codes(names: pa.ChunkedArray) -> Ints:
 
 
 def _table(lag: pa.Table, seen: Mapping[str, Ints], found: _Found) -> pa.Table:
-    status = pa.array(STATUSES).take(pa.array(found.state.status))
+    status = pa.array(STATUSES).take(pa.array(found.state[:, _STATUS]))
     is_unknown = pc.equal(status, "unknown")
     reason = pa.array(REASONS, pa.string()).take(pa.array(found.why))
     why = why_unknown(lag).combine_chunks()
@@ -199,11 +168,11 @@ def _table(lag: pa.Table, seen: Mapping[str, Ints], found: _Found) -> pa.Table:
         "captured_at": timestamps(seen["at_ms"]),
         "status": status,
         "reason": pc.coalesce(reason, pc.if_else(is_unknown, why, pa.scalar(None, pa.string()))),
-        "since": timestamps(found.state.since_ms),
+        "since": timestamps(found.state[:, _SINCE]),
         "waiting_since": timestamps(found.waiting_ms),
         "commit_since": timestamps(found.moved_ms),
         "has_members": pa.array(seen["has_members"] == 1, mask=seen["has_members"] == NONE),
-        "members_seen_at": timestamps(found.state.members_seen_ms),
-        "remembered": bytes_of_rows(found.state.memory),
+        "members_seen_at": timestamps(found.state[:, _MEMBERS]),
+        "remembered": bytes_of_rows(found.state[:, : Memory.width()]),
     }
     return pa.Table.from_pydict({name: columns[name] for name in PARTITION_STATUS.columns})

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analytics.arrow_series import NONE, Ints
-from pipeline.analytics.status.memory import Bools, Memory, Observation
+from pipeline.analytics.arrow_series import NONE, Bools, Ints
+from pipeline.analytics.status.memory import Memory
+from pipeline.analytics.status.observation import Observation
 from pipeline.config.status import StatusConfig
 
 FEWEST_SNAPSHOTS = 3
@@ -40,18 +41,18 @@ class Judged:
     @property
     def waited_ms(self) -> Ints:
         """How long the reader has had the same commit while records are unread; 0 if it does not wait."""
-        return np.where(self.memory.waiting_ms != NONE, self.seen.at_ms - self.memory.waiting_ms, 0)
+        return np.where(self.memory.waits.since_ms != NONE, self.seen.at_ms - self.memory.waits.since_ms, 0)
 
     @property
     def usual_ms(self) -> Ints:
         """The usual wait: twice the second longest wait, at least the tolerance; the window until that is known."""
-        usual = np.maximum(2 * np.maximum(self.memory.second_ms, 0), self.settings.tolerance_ms)
-        return np.where(self.memory.second_ms != NONE, usual, self.settings.window_ms)
+        usual = np.maximum(2 * np.maximum(self.memory.waits.second_ms, 0), self.settings.tolerance_ms)
+        return np.where(self.memory.waits.second_ms != NONE, usual, self.settings.window_ms)
 
     @property
     def waits_long(self) -> Bools:
         """Whether the reader has waited for longer than its usual wait."""
-        is_long = (self.waited_ms >= self.usual_ms) & (self.memory.waiting_snapshots >= FEWEST_SNAPSHOTS)
+        is_long = (self.waited_ms >= self.usual_ms) & (self.memory.waits.snapshots >= FEWEST_SNAPSHOTS)
         return np.asarray(self.seen.is_known & is_long)
 
     @property
@@ -71,7 +72,7 @@ class Judged:
     @property
     def has_grown(self) -> Bools:
         """Whether the log has grown since the wait began."""
-        return np.asarray((self.memory.waiting_ms != NONE) & (self.seen.end > self.memory.waiting_end))
+        return np.asarray((self.memory.waits.since_ms != NONE) & (self.seen.end > self.memory.waits.end))
 
     @property
     def is_hidden(self) -> Bools:
@@ -85,7 +86,7 @@ class Judged:
 
 def is_stopped(judged: Judged) -> Bools:
     """The log has grown since the wait began, and nothing was committed: by commit times, or because of no members."""
-    no_commits = (judged.committed_at_ms != NONE) & (judged.committed_at_ms <= judged.memory.waiting_ms)
+    no_commits = (judged.committed_at_ms != NONE) & (judged.committed_at_ms <= judged.memory.waits.since_ms)
     is_unknown = judged.committed_at_ms == NONE
     return np.asarray(judged.is_still & judged.has_grown & (no_commits | (is_unknown & (judged.seen.has_members == 0))))
 
@@ -93,7 +94,7 @@ def is_stopped(judged: Judged) -> Bools:
 def is_stalled(judged: Judged) -> Bools:
     """The group commits, but always the same offset."""
     return np.asarray(
-        judged.is_still & (judged.committed_at_ms != NONE) & (judged.committed_at_ms > judged.memory.waiting_ms)
+        judged.is_still & (judged.committed_at_ms != NONE) & (judged.committed_at_ms > judged.memory.waits.since_ms)
     )
 
 
@@ -104,7 +105,7 @@ def is_not_progressing(judged: Judged) -> Bools:
 
 def is_rewound(judged: Judged) -> Bools:
     """The commit went back, and at least one later snapshot shows that it is still behind its former offset."""
-    return np.asarray(judged.seen.is_known & (judged.memory.set_back_snapshots >= 2))
+    return np.asarray(judged.seen.is_known & (judged.memory.set_back.snapshots >= 2))
 
 
 def is_falling_behind(judged: Judged) -> Bools:
@@ -115,20 +116,20 @@ def is_falling_behind(judged: Judged) -> Bools:
     falls works off a burst: its oldest unread record gets older until the burst is read.
     """
     memory, settings = judged.memory, judged.settings
-    is_known = judged.seen.is_known & (memory.rise_from != NONE)
-    is_new = memory.second_rise == NONE
+    is_known = judged.seen.is_known & (memory.rise.from_age != NONE)
+    is_new = memory.rise.second == NONE
     rise_ms, lasted_ms, passed_ms = (
         np.where(is_known, till - np.where(is_known, since, 0), 0)
         for till, since in (
-            (memory.rise_to, memory.rise_from),
-            (memory.rise_to_ms, memory.rise_ms),
-            (judged.seen.at_ms, memory.rise_to_ms),
+            (memory.rise.to_age, memory.rise.from_age),
+            (memory.rise.to_ms, memory.rise.begun_ms),
+            (judged.seen.at_ms, memory.rise.to_ms),
         )
     )
-    usual_ms = np.where(is_new, settings.tolerance_ms, np.minimum(2 * memory.second_rise, settings.window_ms))
+    usual_ms = np.where(is_new, settings.tolerance_ms, np.minimum(2 * memory.rise.second, settings.window_ms))
     is_unusual = rise_ms >= usual_ms + settings.tolerance_ms
     is_long = lasted_ms >= np.where(is_new, settings.window_ms, settings.window_ms // 6)
-    is_seen = memory.rise_snapshots >= FEWEST_RISES
+    is_seen = memory.rise.snapshots >= FEWEST_RISES
     goes_on = np.maximum(judged.waited_ms, passed_ms) < settings.window_ms // 3
     return np.asarray(is_known & is_unusual & is_long & is_seen & goes_on & ~_catches_up(judged))
 
@@ -136,11 +137,11 @@ def is_falling_behind(judged: Judged) -> Bools:
 def _catches_up(judged: Judged) -> Bools:
     """Whether the lag shrinks while the age still rises, or both fall by more than is random."""
     memory = judged.memory
-    lag = np.where(memory.waiting_ms != NONE, memory.waiting_end - memory.committed, 0)
-    much = memory.rise_lag - np.maximum(memory.rise_lag, 0) // 20
-    is_known = (memory.rise_from != NONE) & (judged.seen.age_ms != NONE)
-    fell_ms = np.where(is_known, memory.rise_to - np.where(is_known, judged.seen.age_ms - judged.waited_ms, 0), 0)
-    return np.asarray((memory.rise_to_lag < much) | ((lag < much) & (fell_ms > np.maximum(memory.second_rise, 0))))
+    lag = np.where(memory.waits.since_ms != NONE, memory.waits.end - memory.commit.offset, 0)
+    much = memory.rise.most_lag - np.maximum(memory.rise.most_lag, 0) // 20
+    is_known = (memory.rise.from_age != NONE) & (judged.seen.age_ms != NONE)
+    fell_ms = np.where(is_known, memory.rise.to_age - np.where(is_known, judged.seen.age_ms - judged.waited_ms, 0), 0)
+    return np.asarray((memory.rise.to_lag < much) | ((lag < much) & (fell_ms > np.maximum(memory.rise.second, 0))))
 
 
 def is_not_committed(judged: Judged) -> Bools:
@@ -157,8 +158,8 @@ def is_unknown(judged: Judged) -> Bools:
 
 def is_untried(judged: Judged) -> Bools:
     """Records are unread, the commit was never seen to move, and the wait is not yet long enough to judge."""
-    waits = (judged.memory.waiting_ms != NONE) & judged.exceeds_markers & ~judged.waits_long
-    return np.asarray(judged.seen.is_known & (judged.memory.waits_ms == NONE) & waits)
+    waits = (judged.memory.waits.since_ms != NONE) & judged.exceeds_markers & ~judged.waits_long
+    return np.asarray(judged.seen.is_known & (judged.memory.waits.ended_ms == NONE) & waits)
 
 
 OK, NOT_COMMITTED, FALLING_BEHIND = "ok", "not_committed", "warning"
@@ -187,7 +188,7 @@ def begins(judged: Judged, status: Ints) -> Ints:
     """When a status began, if that was before the first snapshot with this status; else NONE."""
     waits = np.isin(status, [STATUSES.index(name) for name in WAITS])
     is_rewound = status == STATUSES.index("rewound")
-    return np.where(waits, judged.memory.waiting_ms, np.where(is_rewound, judged.memory.set_back_ms, NONE))
+    return np.where(waits, judged.memory.waits.since_ms, np.where(is_rewound, judged.memory.set_back.at_ms, NONE))
 
 
 REASONS = (None, "open_transaction", "no_members", "transaction_marker", "too_few_snapshots", "offsets_reset")
@@ -205,7 +206,9 @@ def reasons(judged: Judged, status: Ints) -> Ints:
     is_ok, waits = status == len(STATUSES) - 1, np.isin(status, [0, 1, 2])
     seen = judged.seen
     is_behind_none = (seen.unread_markers != NONE) & seen.is_known & (seen.lag > 0)
-    was_reset = (judged.memory.reset_ms != NONE) & (judged.memory.reset_ms == judged.memory.set_back_ms)
+    was_reset = (judged.memory.resets.reset_ms != NONE) & (
+        judged.memory.resets.reset_ms == judged.memory.set_back.at_ms
+    )
     rules = {
         "open_transaction": waits & judged.is_hidden,
         "no_members": (waits | (is_ok & judged.is_still)) & (judged.seen.has_members == 0),

@@ -26,7 +26,8 @@ TO = " --bootstrap-server $BOOTSTRAP"
 def memory(**values: int) -> bytes:
     found = Memory.empty(1)
     for name, value in values.items():
-        getattr(found, name)[0] = value
+        part, field = (found.commit, "offset") if name == "committed" else (found.resets, name)
+        getattr(part, field)[0] = value
     stored: bytes = bytes_of_rows(found.rows())[0].as_py()
     return stored
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipeline.analytics.status.memory import Memory, Observation, after
+from pipeline.analytics.status.memory import Memory, after
+from pipeline.analytics.status.observation import Observation
 from pipeline.analytics.status.rules import STATUSES, Judged, statuses
 from pipeline.common.epoch import DAY_MS, MINUTE_MS
 from tests.helpers.judged import SETTINGS, T0, Step, array, judged

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline.analytics.arrow_series import NONE
-from pipeline.analytics.status.memory import Memory, Observation, after
+from pipeline.analytics.status.memory import Memory, after
+from pipeline.analytics.status.observation import Observation
 from pipeline.analytics.status.rules import REASONS, STATUSES, Judged, reasons, statuses
 from pipeline.common.epoch import DAY_MS, HOUR_MS, MINUTE_MS
 from pipeline.config.status import StatusConfig
@@ -54,10 +55,11 @@ def observed(looks: Sequence[Look]) -> Observation:
 
 
 def skip_of(memory: Memory, reader: int = 0) -> Skip | None:
-    if memory.skip_ms[reader] == NONE:
-        assert {int(getattr(memory, f"skip_{name}")[reader]) for name in ("from", "to", "written_ms")} == {NONE}
+    if memory.resets.skip_ms[reader] == NONE:
+        assert {int(getattr(memory.resets, f"skip_{name}")[reader]) for name in ("from", "to", "written_ms")} == {NONE}
         return None
-    return Skip(int(memory.skip_ms[reader]), int(memory.skip_from[reader]), int(memory.skip_to[reader]))
+    resets = memory.resets
+    return Skip(*(int(values[reader]) for values in (resets.skip_ms, resets.skip_from, resets.skip_to)))
 
 
 def newest_skip(looks: Sequence[Look], markers: int = 1) -> tuple[int, int] | None:
@@ -240,9 +242,9 @@ def test_a_tool_that_corrects_a_reset_is_recognised_as_long_as_the_reset_commit_
 def test_the_first_skipped_record_has_the_age_that_it_had_before() -> None:
     looks = looks_at(*STOPS, (900, PLAIN, 0), (900, PLAIN, 0))
     found = memories([looks])
-    assert [int(memory.skip_written_ms[0]) for memory in found[-2:]] == [T0 + 3 * MINUTE_MS - 5_000] * 2
+    assert [int(memory.resets.skip_written_ms[0]) for memory in found[-2:]] == [T0 + 3 * MINUTE_MS - 5_000] * 2
     looks[-1] = looks[-1]._replace(log_start=301)
-    assert memories([looks])[-1].skip_written_ms[0] == NONE
+    assert memories([looks])[-1].resets.skip_written_ms[0] == NONE
 
 
 @pytest.mark.parametrize(
@@ -259,8 +261,8 @@ def test_bytes_are_the_distance_between_the_commits_in_the_log(now: int | None, 
             "error_until": array([25]),
         }
         memory = after(memory, Observation(**values), SETTINGS.window_ms, 1)
-    assert (memory.skip_bytes[0], memory.skip_error[0]) == (skipped_bytes, error)
-    assert (memory.skip_from[0], memory.skip_to[0]) == (300, 900)
+    assert (memory.resets.skip_bytes[0], memory.resets.skip_error[0]) == (skipped_bytes, error)
+    assert (memory.resets.skip_from[0], memory.resets.skip_to[0]) == (300, 900)
 
 
 BACK = [
