@@ -27,7 +27,7 @@ grows with the number of rows, and hardly with the age of the lake.
 A `run` in a new process takes as long as a process that starts Spark and appends one row: 9 s for 9 groups, and 16 s
 for 500 groups with 200,000 commits. Without Spark (`--local`) it takes 3.3 and 9 s, and 1.3 s for 9 groups in a process
 that keeps running. The rows about new processes below are older, as their dates say.
-[Design](design.md#what-a-run-costs) says where the time goes and what was tried.
+[Design](design-cost.md#what-a-run-costs) says where the time goes and what was tried.
 
 ## Targets that are missed
 

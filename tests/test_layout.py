@@ -123,3 +123,35 @@ def test_a_function_fits_on_a_screen(folder: str) -> None:
 def test_a_file_has_one_subject() -> None:
     long = {file.stem for file in files("jobs", "pipeline") if len(file.read_text().splitlines()) > LONGEST_FILE}
     assert long == set()
+
+
+def modules() -> dict[str, Path]:
+    """The file of each module."""
+    names = {file: ".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files(*PACKAGES)}
+    return {name.removesuffix(".__init__"): file for file, name in names.items()}
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Nor through others; also not where only a type needs it."""
+    known = modules()
+    needed = {}
+    for name, file in known.items():
+        found = {other if other in known else other.rpartition(".")[0] for other in imported(file)}
+        needed[name] = found & known.keys() - {name}
+    assert {*TopologicalSorter(needed).static_order()} == known.keys()
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+MOST_NESTED = 0.8
+"""Comprehensions with another one inside, for each thousand lines."""
+
+
+def test_hardly_any_comprehension_has_another_one_inside() -> None:
+    texts = [file.read_text() for file in files("jobs", "laglake", "pipeline")]
+    found = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, COMPREHENSIONS)]
+    nested = [
+        outer for outer in found if any(isinstance(n, COMPREHENSIONS) and n is not outer for n in ast.walk(outer))
+    ]
+    lines = sum(len(text.splitlines()) for text in texts)
+    assert found
+    assert 1_000 * len(nested) / lines <= MOST_NESTED

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from pipeline.client_positions.key_properties import (
     LONGEST_BEAN,
     LONGEST_NAME,
+    Sample,
     key_properties,
     of_own_attributes,
     parsed_bean,
@@ -42,15 +43,6 @@ class Metric(NamedTuple):
     partition: int | None
     thread: str | None
     broker: str | None
-    value: float
-    as_of_ms: int | None = None
-
-
-class Sample(NamedTuple):
-    """A value as an agent reports it: its name in one string, and its labels or key properties."""
-
-    what: str
-    labels: Mapping[str, str]
     value: float
     as_of_ms: int | None = None
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pipeline.client_positions.consumer_metrics import Sample
+from typing import NamedTuple
 
 LONGEST_NAME = 1_000
 """Metrics and labels with longer names are not Kafka's. They are skipped, as matching takes more than linear time."""
@@ -28,6 +25,15 @@ _GREEDY = re.compile(
 _OBJECT_NAME = "_objectname"
 """The label by which jmx_exporter 1.0 and later tell metrics apart to which its rules give one name and equal labels:
 the MBean and attribute of each but, in some versions, the first."""
+
+
+class Sample(NamedTuple):
+    """A value as an agent reports it: its name in one string, and its labels or key properties."""
+
+    what: str
+    labels: Mapping[str, str]
+    value: float
+    as_of_ms: int | None = None
 
 
 def key_properties(labels: Mapping[str, str]) -> Mapping[str, str]:

@@ -46,6 +46,16 @@ class _Client:
             if partition not in self.offsets or self.offsets[partition][1] <= session.asked_ms:
                 self.offsets[partition] = (offset, session.asked_ms)
 
+    def state(self) -> dict[str, Any]:
+        """The client as values that JSON can hold."""
+        return {
+            "groups": sorted(self.groups),
+            "requests": self.requests,
+            "bytes": self.bytes,
+            "heard_ms": self.heard_ms,
+            "offsets": [[*partition, *asked] for partition, asked in self.offsets.items()],
+        }
+
 
 @dataclass
 class _Session:
@@ -55,6 +65,11 @@ class _Session:
     epoch: int
     asked_ms: int
     offsets: dict[Partition, int]
+
+    def state(self) -> list[Any]:
+        """The session as values that JSON can hold."""
+        offsets = [[*partition, offset] for partition, offset in self.offsets.items()]
+        return [[*self.instance], self.epoch, self.asked_ms, offsets]
 
 
 class Memory:
@@ -197,27 +212,8 @@ class Memory:
         """All that is remembered, as values that JSON can hold; `from_state` is the inverse."""
         return {
             "topics": self.topics,
-            "clients": [
-                {
-                    "who": [*instance],
-                    "groups": sorted(client.groups),
-                    "requests": client.requests,
-                    "bytes": client.bytes,
-                    "heard_ms": client.heard_ms,
-                    "offsets": [[*partition, *asked] for partition, asked in client.offsets.items()],
-                }
-                for instance, client in self._clients.items()
-            ],
-            "sessions": [
-                [
-                    key,
-                    [*s.instance],
-                    s.epoch,
-                    s.asked_ms,
-                    [[*partition, offset] for partition, offset in s.offsets.items()],
-                ]
-                for key, s in self._sessions.items()
-            ],
+            "clients": [{"who": [*instance], **client.state()} for instance, client in self._clients.items()],
+            "sessions": [[key, *session.state()] for key, session in self._sessions.items()],
         }
 
     @classmethod

@@ -216,7 +216,8 @@ def read_backlog(lake: Lake, cluster: str, most: int) -> Backlog:
     batch = _as_many_as_fit([snapshot for snapshot, _ in takewhile(lambda pair: pair[1] is None, due[:most])])
     # A snapshot that was passed over is not used: neither values that carry over nor the growth of logs come from it.
     before = [snapshot for snapshot, has_lag in found[: len(found) - len(due)] if has_lag]
-    earlier, ids = ([s.snapshot_id for s in snapshots] for snapshots in (before, batch))
+    earlier = [snapshot.snapshot_id for snapshot in before]
+    ids = [snapshot.snapshot_id for snapshot in batch]
     index = Index.of(lake, cluster, earlier, ids, through=through)
     due_in_all, newest = (around[0]["due"], around[0]["newest"]) if around else (0, None)
     weeks = first_of_hours(described.keys() - {*ids}, spans)

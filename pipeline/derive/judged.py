@@ -91,8 +91,8 @@ def _nameless(lake: Lake, cluster: str, snapshot_ids: Sequence[int]) -> tuple[se
     rows = lake.query(
         _NAMELESS.format(these=of_snapshots(cluster, snapshot_ids)), COMMITTED_OFFSETS, GROUP_MEMBERS, WATERMARKS
     )
-    of_groups, of_topics = ({r["snapshot_id"] for r in rows if r["of_groups"] is of} for of in (True, False))
-    return of_groups, of_topics
+    of_groups = {row["snapshot_id"] for row in rows if row["of_groups"]}
+    return of_groups, {row["snapshot_id"] for row in rows if not row["of_groups"]}
 
 
 def subjects_judged(

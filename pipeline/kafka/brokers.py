@@ -60,12 +60,13 @@ class BrokersReader(KafkaReader):
         """One row for each broker that the cluster names before and after it was asked: not for one that leaves."""
         found = capabilities(client)
         brokers = {broker: address for broker, address in client.brokers().items() if broker in found}
+        answers = [found[broker] for broker in brokers]
         yield {
             "broker": [*brokers],
             "address": [*brokers.values()],
             "cluster_id": [client.cluster_id()] * len(brokers),
-            "capabilities": [None if isinstance(f, Failure) else [*f.items()] for f in (found[b] for b in brokers)],
-            "error": [f.error if isinstance(f, Failure) else None for f in (found[b] for b in brokers)],
+            "capabilities": [None if isinstance(f, Failure) else [*f.items()] for f in answers],
+            "error": [f.error if isinstance(f, Failure) else None for f in answers],
         }
 
     def unread(self, chunk: Chunk, reason: ClusterError) -> Iterator[Columns]:

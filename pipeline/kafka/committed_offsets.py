@@ -38,13 +38,13 @@ def offset_fetch(groups: Sequence[str], named: Mapping[str, Partitions] | None =
     """
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     topic = group.OffsetFetchRequestTopics
-    items = [
-        group(
-            group_id=g,
-            topics=None if named is None else [topic(name=t, partition_indexes=[*ps]) for t, ps in named[g].items()],
-        )
-        for g in groups
-    ]
+
+    def topics_of(group_id: str) -> list[Any] | None:
+        if named is None:
+            return None
+        return [topic(name=name, partition_indexes=[*partitions]) for name, partitions in named[group_id].items()]
+
+    items = [group(group_id=group_id, topics=topics_of(group_id)) for group_id in groups]
     return OffsetFetchRequest(groups=items, require_stable=False, min_version=8, max_version=9)
 
 

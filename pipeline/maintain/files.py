@@ -54,8 +54,8 @@ def tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
         changed = _join_small_files(lake, table, before)
     if changed:
         after = _by_partition(lake.files(table))
-        counts = tuple(sum(len(files.get(name, ())) for name in changed) for files in (before, after))
-        done.joined[table.name] = (counts[0], counts[1])
+        counts = _count(before, changed), _count(after, changed)
+        done.joined[table.name] = counts
         log.info("%s: %d files rewritten as %d", table.name, *counts)
     if lake.checkpoint(table):
         log.debug("%s: a checkpoint of its log was written", table.name)
@@ -63,6 +63,10 @@ def tidy(lake: Lake, table: Table, today: date, done: Done) -> None:
     if deleted:
         done.deleted[table.name] = deleted
         log.info("%s: %d files deleted that no recent version needs", table.name, deleted)
+
+
+def _count(files: Mapping[tuple[str, str], Collection[str]], partitions: Iterable[tuple[str, str]]) -> int:
+    return sum(len(files.get(name, ())) for name in partitions)
 
 
 def _by_partition(files: Iterable[str]) -> dict[tuple[str, str], list[str]]:

@@ -105,7 +105,7 @@ def _remove_old(
         for rule in rules(retention)
         if rule.kept_ms is not None and needed
     }
-    old = {rule: {cluster: _older(rule, cluster, day) for cluster, day in of.items()} for rule, of in days.items()}
+    old = {rule: _older(rule, of) for rule, of in days.items()}
     removed: dict[tuple[str, str], int] = {}
     for row in _counted(lake, old):
         rule, cluster = next(rule for rule in old if _name(rule) == row["name"]), row["cluster"]
@@ -120,8 +120,9 @@ def _remove_old(
     return removed
 
 
-def _older(rule: Rule, cluster: str, day: date) -> str:
-    return f"{before_day(cluster, day)} AND {rule.only}"
+def _older(rule: Rule, days: Mapping[str, date]) -> dict[str, str]:
+    """The predicate for the rows of each cluster that a rule removes, from the first days that are kept."""
+    return {cluster: f"{before_day(cluster, day)} AND {rule.only}" for cluster, day in days.items()}
 
 
 def _name(rule: Rule) -> str:
@@ -135,12 +136,15 @@ def _counted(lake: Lake, old: Mapping[Rule, Mapping[str, str]]) -> list[dict[str
     """
     if not old:
         return []
-    counts = [
-        f"SELECT cluster, '{_name(rule)}' AS name, count(*) AS rows, max(snapshot_date) AS last_day "
-        f"FROM {{{rule.table.name}}} WHERE {' OR '.join(f'({where})' for where in of.values())} GROUP BY cluster"
-        for rule, of in old.items()
-    ]
-    rows = lake.query(" UNION ALL ".join(counts), *{rule.table.name: rule.table for rule in old}.values())
+
+    def counts(rule: Rule) -> str:
+        where = " OR ".join(f"({older})" for older in old[rule].values())
+        return (
+            f"SELECT cluster, '{_name(rule)}' AS name, count(*) AS rows, max(snapshot_date) AS last_day "
+            f"FROM {{{rule.table.name}}} WHERE {where} GROUP BY cluster"
+        )
+
+    rows = lake.query(" UNION ALL ".join(map(counts, old)), *{rule.table.name: rule.table for rule in old}.values())
     of_lag = {_name(rule) for rule in old if rule.table is LAG}
     return sorted(rows, key=lambda row: (row["name"] not in of_lag, row["name"], row["cluster"]))
 

@@ -99,8 +99,11 @@ def _all_cards(report: Report) -> list[Card]:
             of[subject_of(finding)].append(finding)
     facts = _Facts(report)
     # What is only information needs nobody; it is shown on the card of a group that has another problem.
-    needed = {s: found for s, found in of.items() if any(f.severity != "info" for f in found)}
-    found = [facts.card(subject, sorted(needed[subject], key=gravest_first)) for subject in needed]
+    found = [
+        facts.card(subject, sorted(findings, key=gravest_first))
+        for subject, findings in of.items()
+        if {finding.severity for finding in findings} != {"info"}
+    ]
     return sorted(found, key=_urgency)
 
 
@@ -182,12 +185,13 @@ class _Facts:
         victims = [] if key else [(subject.cluster, str(name)) for name in affected]
         total = max([len(affected), *(f.facts.get("groups_affected") or 0 for f in lasting)])
         group, forecast = (self.groups.get(key), self.forecasts.get(key)) if key else (None, None)
+        current = [one for one in causes if one.resolved_ms is None] or causes
         owner, tier = next(((one.owner, one.tier) for one in (*findings, group) if one and one.owner), (None, None))
         return Card(
             subject,
             is_critical=any(f.severity == "critical" for f in findings),
             is_loss=any(f.is_loss for f in findings),
-            since_ms=min(c.since_ms for c in [c for c in causes if c.resolved_ms is None] or causes),
+            since_ms=min(one.since_ms for one in current),
             causes=causes,
             behind=answers.behind(group, findings) if key else self._behind(findings),
             loss=self._loss(key, findings, forecast) if key else self._loss_of(victims, findings),

@@ -126,7 +126,8 @@ def _instants(ledger: pa.Table, most: int) -> tuple[Instant, ...]:
 
 def _at_newest(excerpt: Excerpt, newest: Wanted, worst: Sequence[Group]) -> dict[str, Any]:
     """What is shown of the newest snapshots: of the worst groups, and of all brokers and objectives."""
-    groups, charted = ({g.group_id for g in some} for some in (worst, worst[:GROUPS_CHARTED]))
+    groups = {group.group_id for group in worst}
+    charted = {group.group_id for group in worst[:GROUPS_CHARTED]}
     lag = excerpt.at(LAG, newest, names_of(Partition), groups)
     partitions = lag.where_in("group_id", sorted(charted))
     forecasts = excerpt.at(FORECASTS, newest, details.FORECAST_READ, groups).collected_table()

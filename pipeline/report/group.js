@@ -162,9 +162,9 @@ function showBelow(group, unit, view) {
 
 function showRates(group, instants) {
   const part = document.getElementById("rates-part");
-  part.hidden = !group.produced?.some((value) => value !== null);
+  part.hidden = !group.written?.some((value) => value !== null);
   if (part.hidden) return;
-  const named = [["written", group.produced, "var(--series-2)"], ["committed", group.consumed, "var(--series-4)"]];
+  const named = [["written", group.written, "var(--series-2)"], ["committed", group.committed, "var(--series-4)"]];
   const points = named.flatMap(([name, values, colour]) => lines(instants, values).map((point) => ({ ...point, name, colour, line: name + point.line })));
   const describe = shows(({ t_ms, value, name }) => [`${utc(t_ms)} UTC`, `${count(value)} offsets ${name} a second`]);
   embed("#rates", page.charts.series, { points, bands: bandsOf(group, instants) }, {}, describe, spanOf(group, "records"));

@@ -166,11 +166,10 @@ def _state(series: PartitionSeries, n: int | None) -> str:
 def _others(others: OtherPartitions, ids: Sequence[int]) -> dict[str, Any]:
     at = {id_: n for n, id_ in enumerate(others.snapshot_ids)}
     found = [at.get(id_) for id_ in ids]
-    lacking = {
-        unit: {c: of[n] for c, n in enumerate(found) if n is not None and of[n]}
-        for unit in UNITS
-        for of in [getattr(others, f"{unit}_unknown")]
-    }
+    lacking: dict[str, dict[int, int]] = {}
+    for unit in UNITS:
+        unknown = getattr(others, f"{unit}_unknown")
+        lacking[unit] = {column: unknown[n] for column, n in enumerate(found) if n is not None and unknown[n]}
     values = {unit: _values(getattr(others, unit), found) for unit in UNITS}
     state = "".join("-" if n is None else "k" for n in found)
     row = values | {"partitions": max(others.partitions, default=0), "unknown": lacking}

@@ -178,7 +178,7 @@ class Point:
     """A group at one instant: sums over the known partitions, None if none is known; times are maxima.
 
     `log_ends` and `commits` are the sums of the high watermarks and of the committed offsets, None unless all are
-    known: their changes are what is produced and consumed, as long as the `partitions` are the same. `deleted` is the
+    known: their changes are what is written and committed, as long as the `partitions` are the same. `deleted` is the
     number of partitions whose records were deleted unread. `captured_ms` and `committed_captured_ms` are the mean times
     at which the log ends and the commits of its partitions were read; rates are computed from these, because a snapshot
     may be late.

@@ -113,9 +113,14 @@ def _all_groups(report: Report, cluster: str, instants: Sequence[Instant]) -> di
     return {
         "cluster": visible(cluster),
         "groups": [p and p.groups for p in found],
-        **{unit: [p and getattr(p, _UNITS[unit]) for p in found] for unit in units},
-        "unknown": {unit: [p and getattr(p, name) for p in found] for unit, name in units.items()},
+        **{unit: _values(found, _UNITS[unit]) for unit in units},
+        "unknown": {unit: _values(found, name) for unit, name in units.items()},
     }
+
+
+def _values(points: Sequence[Any], name: str) -> list[Any]:
+    """The values of a field; None where there is no point."""
+    return [None if point is None else getattr(point, name) for point in points]
 
 
 def _short(point: Ahead) -> tuple[float, ...]:
@@ -125,16 +130,21 @@ def _short(point: Ahead) -> tuple[float, ...]:
 
 def _series(instants: Sequence[Instant], points: dict[int, Point], *, has_rates: bool) -> dict[str, Any]:
     found = [points.get(i.snapshot_id) for i in instants]
-    series: dict[str, Any] = {unit: [getattr(p, name) if p else None for p in found] for unit, name in _UNITS.items()}
-    series["unknown"] = {
-        unit: {n: lacking for n, p in enumerate(found) if p and (lacking := _unknown(p, unit))} for unit in _UNITS
-    }
+    series: dict[str, Any] = {unit: _values(found, name) for unit, name in _UNITS.items()}
+    series["unknown"] = {unit: _all_unknown(found, unit) for unit in _UNITS}
     if has_rates:
-        series["produced"], series["consumed"] = (
-            [None, *(_per_s(a, b, *names) for a, b in pairwise(found))]
-            for names in (("ends_ms", "log_ends"), ("commits_ms", "commits"))
-        )
+        series["written"] = _rates(found, "ends_ms", "log_ends")
+        series["committed"] = _rates(found, "commits_ms", "commits")
     return series
+
+
+def _all_unknown(points: Sequence[Point | None], unit: str) -> dict[int, int]:
+    """How many partitions are missing in the values in a unit, by the place of the point; only where some are."""
+    return {n: lacking for n, point in enumerate(points) if point and (lacking := _unknown(point, unit))}
+
+
+def _rates(points: Sequence[Point | None], at: str, name: str) -> list[float | None]:
+    return [None, *(_per_s(before, after, at, name) for before, after in pairwise(points))]
 
 
 def _unknown(point: Point, unit: str) -> int:

@@ -29,11 +29,13 @@ def targets(report: Report, group: Group, instants: Sequence[Instant]) -> list[d
     """
     found = {m.slo: m for m in report.missed if (m.cluster, m.group_id) == group.key}
     topics = sorted({s.topic for s in report.partition_series if (s.cluster, s.group_id) == group.key})
-    return [
-        _target(o, group, instants, found.get(o.slo))
-        | {"of_topics": None if o.topics is None else [visible(t) for t in topics if matches(o.topics, t)]}
-        for o in objectives_of(report, group)
-    ]
+    listed = []
+    for objective in objectives_of(report, group):
+        of_topics = None
+        if objective.topics is not None:
+            of_topics = [visible(topic) for topic in topics if matches(objective.topics, topic)]
+        listed.append(_target(objective, group, instants, found.get(objective.slo)) | {"of_topics": of_topics})
+    return listed
 
 
 def most_of(report: Report, group: Group, unit: str) -> list[int]:

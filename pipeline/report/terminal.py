@@ -96,13 +96,12 @@ def format_partitions(
 def _aligned(lines: Sequence[Sequence[str]], numbers: set[str]) -> list[str]:
     """The lines in aligned columns. The first line has the headings; columns in `numbers` are right-aligned."""
     widths = [max(map(columns, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(
-            padded(cell, width, right=heading in numbers)
-            for cell, width, heading in zip(cells, widths, lines[0], strict=True)
-        ).rstrip()
-        for cells in lines
-    ]
+    found = []
+    for cells in lines:
+        columns_of_line = zip(cells, widths, lines[0], strict=True)
+        texts = [padded(cell, width, right=heading in numbers) for cell, width, heading in columns_of_line]
+        found.append("  ".join(texts).rstrip())
+    return found
 
 
 def _coloured(line: str, partition: Partition) -> str:

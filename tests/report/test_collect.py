@@ -75,8 +75,8 @@ class TestCollect:
         drawn = payload(found, found.groups)
         assert drawn
         (of_group,) = drawn["groups"]
-        assert of_group["produced"] == [None, 60, 60, 60, 60]
-        assert of_group["consumed"] == [None, 30, 30, 30, 30]
+        assert of_group["written"] == [None, 60, 60, 60, 60]
+        assert of_group["committed"] == [None, 30, 30, 30, 30]
 
     def test_many_groups_are_shown_at_fewer_instants_and_at_all_of_the_newest(self, tmp_path: Path) -> None:
         minutes, groups = 60, 1_000

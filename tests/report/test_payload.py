@@ -33,7 +33,7 @@ def test_a_series_has_a_value_for_each_instant_of_its_cluster_and_none_where_the
     assert east["age"] == [70_000, None, None, None]
     assert east["unknown"] == {"records": {1: 2}, "bytes": {0: 1, 1: 2}, "ms": {1: 2}, "age": {1: 2}}
     # 600 offsets in a minute; no rate across a missing snapshot.
-    assert (east["produced"], east["consumed"]) == ([None, 10.0, None, None], [None, None, None, None])
+    assert (east["written"], east["committed"]) == ([None, 10.0, None, None], [None, None, None, None])
     assert west["records"] == [7]
 
 

@@ -1,6 +1,6 @@
 """Those rungs of the readers in a snapshot that no broker knows, from what their clients report.
 
-Different clients report different rungs (docs/design.md, "Clients' positions"); a rung that is not reported is NULL.
+Different clients report different rungs (docs/design-clients.md); a rung that is not reported is NULL.
 """
 
 from __future__ import annotations

@@ -35,13 +35,17 @@ def findings_as_known(findings: pa.Table, history: Rows, at_ms: int) -> pa.Table
     seen = bucketed(
         {"rows": history}, {"rows": FINDING_HISTORY.schema}, ["finding_id"], lambda b: findings_seen(b["rows"]), SO_FAR
     )
-    then = {tuple(row[name] for name in FINDING): row for row in seen.collected()}
+    then = {_key(row): row for row in seen.collected()}
     known = [
-        _as_known(row, then.get(tuple(row[name] for name in FINDING), {}), utc(at_ms))
+        _as_known(row, then.get(_key(row), {}), utc(at_ms))
         for row in findings.to_pylist()
         if row["first_seen"] <= utc(at_ms)
     ]
     return pa.Table.from_pylist(known, arrow_schema(FINDINGS.schema))
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in FINDING)
 
 
 def _as_known(row: dict[str, Any], then: dict[str, Any], at: datetime) -> dict[str, Any]:

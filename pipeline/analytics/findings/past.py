@@ -55,7 +55,7 @@ class Past:
         if len(differing) < len({*groups}) or not groups:
             lists.append(every)
         absent = [absences(last_ms, _before(judged_at, before_ms), RESOLVED_AFTER) for judged_at in lists]
-        return [max(of[place] for of in absent) for place in (0, -1)] if all(absent) else []
+        return [max(of[0] for of in absent), max(of[-1] for of in absent)] if all(absent) else []
 
     def _judged(self, subject: str, of: str) -> list[int]:
         found = {*self.whole.get(of, ())}
