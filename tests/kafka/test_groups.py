@@ -151,7 +151,7 @@ def groups3(kafka3: EmbeddedKafka) -> None:
     """GROUPS, each with a commit, at `kafka3`.
 
     A leader that does not know yet that the last of them is committed may not list it for good: docs/design-reading.md
-    says what is left of groups that no broker lists. Followers learn it from a fetch, which waits half a second at most.
+    says what is left of groups that no broker lists. Followers learn it from a fetch, after half a second at most.
     """
     with KafkaAdminClient(bootstrap_servers=kafka3.address(1)) as admin:
         admin.create_topics({"gl": {"num_partitions": 1, "replication_factor": 3}}, wait_for_metadata=True)
