@@ -11,7 +11,7 @@ from pipeline.analytics.histograms.quantiles import kip532, quantiles_function
 from pipeline.analytics.page_cache.reuse_distance import page_cache
 from pipeline.common.errors import LakeError
 from pipeline.config import lake_at
-from pipeline.lake import Lake
+from pipeline.lake import Lake, why_refused
 from pipeline.lake.delta import require_delta
 from pipeline.report.charts import CLOCK
 from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
@@ -39,9 +39,9 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
             f"{lake.identifier(SNAPSHOTS)} does not exist: run `make demo`, or give the location of your own lake"
         )
     if found != SCHEMA_VERSION:
-        raise LakeError(
-            f"{lake.identifier(SNAPSHOTS)} has schema version {found}, not {SCHEMA_VERSION}: run a job on it first"
-        )
+        place = lake.identifier(SNAPSHOTS)
+        old = f"{place} has schema version {found}, this laglake knows {SCHEMA_VERSION}: call lag, which upgrades it"
+        raise LakeError(why_refused(place, found) or old)
     for table in TABLES:
         spark.table(lake.identifier(table)).createOrReplaceTempView(table.name)
     histograms = lake.read(LAG_HISTOGRAMS)

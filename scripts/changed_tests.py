@@ -27,7 +27,7 @@ from pathlib import Path
 PACKAGES = ("benchmarks", "demo", "jobs", "laglake", "pipeline", "scripts", "tests")
 SHARED = "tests/conftest.py"
 EVERYTHING = (SHARED, "setup.cfg", "Makefile", "constraints.txt")
-FOUNDATIONS = ("pipeline/common/", "pipeline/config/", "pipeline/tables/")
+FOUNDATIONS = ("pipeline/common/", "pipeline/config/", "pipeline/kinds/", "pipeline/tables/")
 RUNS_ALL = (
     *("pipeline/kafka/", "pipeline/snapshot/", "pipeline/lake/", "pipeline/session/"),
     *("jobs/", "demo/", "laglake/", "conf/", "spark-submit.sh"),

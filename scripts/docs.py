@@ -8,7 +8,6 @@ import importlib
 import inspect
 import io
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -117,7 +116,10 @@ def _with_parts(page: str, parts: Mapping[str, str]) -> str:
     """A page that people write, in which some parts are made."""
     for name, text in parts.items():
         begin = f"<!-- made by make docs: {name} -->"
-        page = re.sub(f"{begin}.*?<!-- end -->", lambda _, t=f"{begin}\n{text}\n<!-- end -->": t, page, flags=re.DOTALL)
+        before, found, after = page.partition(begin)
+        if not found:
+            raise ValueError(f"no page has the line {begin}")
+        page = f"{before}{begin}\n{text}\n<!-- end -->{after.partition('<!-- end -->')[2]}"
     return page
 
 

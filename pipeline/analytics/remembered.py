@@ -1,7 +1,7 @@
 """What is remembered of many series from one snapshot to the next, and how a batch of snapshots is followed.
 
-A series is what the snapshots of a batch are followed for: a reader, or a group. Only what is remembered of the newest
-snapshot before the batch is read, so it costs the same after a year.
+A series is what the snapshots of a batch are followed for: a reader, or a group. Only the newest row
+of each series before the batch is needed, so it costs the same after a year.
 """
 
 from __future__ import annotations

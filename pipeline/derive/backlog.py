@@ -195,6 +195,8 @@ def oldest_needed(lake: Lake, clusters: Collection[str]) -> dict[str, int]:
 
     A cluster without a readable snapshot is left out.
     """
+    if not clusters:
+        return {}
     statement = _OLDEST_NEEDED.format(
         is_done=one_of("job", DONE),
         is_readable=one_of("status", READABLE),

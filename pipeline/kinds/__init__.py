@@ -1,6 +1,7 @@
 """The kinds of findings, each declared in one class: what it is, what it says, and what to do.
 
-What finds a kind is in `analytics`. To add one: declare it here, put it into KINDS, and write its finder.
+What finds a kind is in `analytics`. To add one: declare it in a module of this folder, put it into
+KINDS, and write its finder.
 """
 
 from typing import Any

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.common.kafka_tools import BROKER, tool
@@ -15,6 +16,7 @@ MOST_PARTITIONS = 100
 """The most partitions that one command names."""
 _COMMAND = re.compile(r"(kafka-[a-z-]+) --bootstrap-server \S+ (\S+)")
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+_QUOTED = re.compile("'[^']*'")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -133,5 +135,16 @@ def without_shown(advice: str, lines: Iterable[str], broker: str) -> str:
         commands = _COMMAND.findall(sentence)
         return bool(commands) and shown.issuperset(commands)
 
-    left = " ".join(sentence for sentence in _SENTENCE.split(advice) if not is_shown(sentence))
+    left = " ".join(sentence for sentence in _sentences(advice) if not is_shown(sentence))
     return left.replace(f" {BROKER} ", f" {broker} ")
+
+
+def _sentences(advice: str) -> list[str]:
+    """The sentences of an advice. A name in quotes, as a command has it, is never the end of one.
+
+    >>> _sentences("Do it. See: tool --group 'Team. Orders' --x. Or leave it.")
+    ['Do it.', "See: tool --group 'Team. Orders' --x.", 'Or leave it.']
+    """
+    plain = _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), advice)
+    ends = [blank.start() for blank in _SENTENCE.finditer(plain)]
+    return [advice[begin:end].strip() for begin, end in pairwise([0, *ends, len(advice)])]

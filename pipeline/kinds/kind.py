@@ -44,7 +44,7 @@ class Subject(Enum):
 
     @property
     def in_docs(self) -> str:
-        """What a finding belongs to."""
+        """What the page of findings says that it is of."""
         of = {Subject.MEMBERS: Subject.GROUP, Subject.ASSIGNMENTS: Subject.GROUP, Subject.REPLICAS: Subject.CLUSTER}
         return of.get(self, self).value
 
@@ -126,15 +126,16 @@ class Kind(Generic[F]):
         subject: what it is about.
         severity: "critical", "warning" or "info", or when it is which.
         magnitude: what says how bad a problem is, compared with others of its kind.
-        keys: what its evidence has, beside what all kinds with the same Facts have.
+        keys: what its evidence has, for docs/findings.md; with ReaderFacts, only what `figures` does not have.
         facts: what its finder knows.
-        shared_as: the kind of what several groups share that have it at about the same time; None if they never do.
+        shared_as: the kind of the one finding of a topic if several groups have this problem at about the same time; it
+            may be the kind itself. None if groups never share it.
         instead_of: the kind that a group has without this cause: what silences that kind silences this one, too.
-        begins_in_status: whether the evidence says since when it lasts. It is first seen later, when it is certain.
-        is_dated: whether it is known when the problem began in each partition. Else, it begins when it is first seen.
+        begins_in_status: whether the evidence has `since`, which is earlier than when the problem was first seen.
+        is_dated: whether groups share it by when it began in each partition; else, by when it was first seen.
         is_loss, is_loss_ahead: whether records were deleted unread, or will be.
         doubts_gauge: whether the lag gauge of a client is wrong.
-        resolved_after: how many snapshots without its problem resolve it.
+        resolved_after: how many snapshots without its problem resolve it; what groups share takes RESOLVED_AFTER.
     """
 
     name: str = ""
@@ -161,8 +162,11 @@ class Kind(Generic[F]):
         raise NotImplementedError
 
     def texts(self, facts: str) -> tuple[str, str, str]:
-        """Summary, evidence as JSON, and advice, from facts as JSON."""
-        summary, evidence, advice = self.words(self.facts.model_validate(json.loads(facts)))
+        """Summary, evidence as JSON, and advice, from facts as JSON. Raises ValueError if one is missing or unknown."""
+        try:
+            summary, evidence, advice = self.words(self.facts.model_validate(json.loads(facts)))
+        except ValueError as exc:
+            raise ValueError(f"{self.name}: {' '.join(str(exc).split())}") from exc
         return summary, as_json(evidence), advice
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:

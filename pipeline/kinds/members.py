@@ -78,7 +78,7 @@ class RestlessFacts(Facts):
     quiet: int = 0
     restless: int = 0
     worst: RestlessMember | None = None
-    clients: Sequence[str] = ()
+    clients: Sequence[str] | None = None
     all_stays: int = 0
     members: int = 0
     steady: int = 0

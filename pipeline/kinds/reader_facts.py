@@ -66,7 +66,7 @@ class ReaderFacts(Facts):
         deleted_in_ms, expires_in_ms: how long until records are deleted, or commits removed.
         groups, topics: the first of their names; groups_affected: the number of all groups.
         partition_numbers: how many different partition numbers have the problem.
-        partition_list, deleted_ms, left_ms: of what groups share: its partitions, and when records are deleted.
+        members_seen_ms: when the group was last seen with members. worst: the reader that is worst.
     """
 
     status: str | None = None
@@ -101,7 +101,10 @@ class ReaderFacts(Facts):
 
 
 class SharedFacts(ReaderFacts):
-    """The same of a problem that groups share at a topic: its partitions, and when records will be deleted first."""
+    """The same of a problem that groups share at a topic.
+
+    partition_list: its partitions. deleted_ms, left_ms: when records will be deleted first, and how long that is.
+    """
 
     partition_list: Sequence[int] = ()
     deleted_ms: int | None = None
@@ -136,7 +139,7 @@ def groups_named(groups: Sequence[str], affected: int) -> str:
 
 
 def figures(facts: ReaderFacts, lag_share: float | None = None, write_share: float | None = None) -> dict[str, Any]:
-    """The evidence that each kind has. The shares are those of the worst partition."""
+    """The evidence that each kind with ReaderFacts has. The shares are those of the worst partition."""
     several = facts.of_group is None
     return {
         "status": facts.status,

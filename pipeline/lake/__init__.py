@@ -16,7 +16,7 @@ from pipeline.lake.predicates import (
     one_of,
     since_days,
 )
-from pipeline.lake.upgrade import VERSION_PROPERTY, refuse_new
+from pipeline.lake.upgrade import VERSION_PROPERTY, refuse_new, why_refused
 
 __all__ = [
     "CONFLICT_TRIES",
@@ -42,4 +42,5 @@ __all__ = [
     "refuse_new",
     "retry_on_conflict",
     "since_days",
+    "why_refused",
 ]

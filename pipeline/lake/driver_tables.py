@@ -134,7 +134,7 @@ class DriverTables:
         for table in tables:
             with _errors(table):
                 asked.register(table.name, self._open(table))
-        with _errors(tables[0]):
+        with _errors(*tables):
             found: list[dict[str, Any]] = query_rows(asked, for_datafusion(text)).to_pylist(maps_as_pydicts="strict")
         return found
 
@@ -196,7 +196,7 @@ class DriverTables:
                 _shorten_log(found, table)
 
 
-_LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only")
+_LACKING = re.compile("Unsupported table features|Unsupported: Feature|append-only|Column mapping is not supported")
 """The messages of delta-rs, in errors of several types, about a table with a feature that it does not support."""
 
 
@@ -205,22 +205,23 @@ class _AbsentError(LakeError):
 
 
 @contextmanager
-def _errors(table: Table) -> Iterator[None]:
+def _errors(*tables: Table) -> Iterator[None]:
     """Turns an exception of delta-rs into ConflictError, _AbsentError, NotForDriverError or else LakeError."""
+    names = ", ".join(table.name for table in tables)
     try:
         yield
     except CommitFailedError as exc:
         if _LACKING.search(str(exc)):
             raise NotForDriverError(first_line(exc)) from exc
-        raise ConflictError(f"{table.name}: {first_line(exc)}") from exc
+        raise ConflictError(f"{names}: {first_line(exc)}") from exc
     except TableNotFoundError as exc:
-        raise _AbsentError(f"{table.name}: is not there") from exc
+        raise _AbsentError(f"{names}: is not there") from exc
     except DeltaProtocolError as exc:
         raise NotForDriverError(first_line(exc)) from exc
     except (DeltaError, pa.ArrowException, OSError) as exc:
         if _LACKING.search(str(exc)):
             raise NotForDriverError(first_line(exc)) from exc
-        raise LakeError(f"{table.name}: {first_line(exc)}") from exc
+        raise LakeError(f"{names}: {first_line(exc)}") from exc
 
 
 def _compact(found: DeltaTable, table: Table, rows: pa.Table) -> None:

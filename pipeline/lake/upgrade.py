@@ -59,7 +59,8 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
     if found is None:
         before_new(lake)
     else:
-        _require_known(lake, found)
+        if (reason := why_refused(lake.identifier(SNAPSHOTS), found)) is not None:
+            raise SchemaError(reason)
         log.info("upgrading the lake from schema version %d to %d (this happens only once)", found, SCHEMA_VERSION)
     try:
         for table in TABLES:  # the ledger last: while it is missing or old, all of this is repeated
@@ -72,13 +73,19 @@ def prepare(lake: LakeTables, before_new: Callable[[LakeTables], None]) -> None:
     log.info("lake of schema version %d at %s", SCHEMA_VERSION, lake.identifier(SNAPSHOTS))
 
 
-def _require_known(lake: LakeTables, version: int) -> None:
-    """Raises SchemaError if this laglake cannot upgrade a lake of this version."""
-    wrong = f"{lake.identifier(SNAPSHOTS)} has schema version {version}, this laglake "
+def why_refused(place: str, version: int) -> str | None:
+    """Why this laglake cannot upgrade a lake of a schema version; None if it can, or if there is nothing to upgrade."""
     if version > SCHEMA_VERSION:
-        raise SchemaError(f"{wrong}knows {SCHEMA_VERSION}: install the laglake that wrote it, or a newer one")
+        return (
+            f"{place} has schema version {version}, this laglake knows {SCHEMA_VERSION}: install the laglake that "
+            "wrote it, or a newer one"
+        )
     if version < OLDEST_VERSION:
-        raise SchemaError(f"{wrong}upgrades only lakes from {OLDEST_VERSION} on: begin a new lake")
+        return (
+            f"{place} has schema version {version}, this laglake upgrades only lakes from {OLDEST_VERSION} on: begin a "
+            "new lake"
+        )
+    return None
 
 
 def schema_version(lake: LakeTables) -> int | None:

@@ -7,6 +7,7 @@ Removed rows can be read as a former version of the table, until its files are d
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -105,47 +106,45 @@ def _remove_old(
         for rule in rules(retention)
         if rule.kept_ms is not None and needed
     }
-    old = {rule: _older(rule, of) for rule, of in days.items()}
     removed: dict[tuple[str, str], int] = {}
-    for row in _counted(lake, old):
-        rule, cluster = next(rule for rule in old if _name(rule) == row["name"]), row["cluster"]
+    for row in _counted(lake, days):
+        rule, cluster = next(rule for rule in days if _name(rule) == row["name"]), row["cluster"]
+        older = f"{before_day(cluster, days[rule][cluster])} AND {rule.only}"
         if rule.table is LAG:
             if retention.rollup:
-                keep_rollup(lake, cluster, old[rule][cluster])
+                keep_rollup(lake, cluster, older)
             _mark_removed(lake, cluster, days[rule][cluster])
-        lake.delete(rule.table, old[rule][cluster])
+        lake.delete(rule.table, older)
         key = (rule.table.name, cluster)
         removed[key] = removed.get(key, 0) + row["rows"]
         log.info("%s: %s: %d rows removed, up to %s", cluster, rule.table.name, row["rows"], row["last_day"])
     return removed
 
 
-def _older(rule: Rule, days: Mapping[str, date]) -> dict[str, str]:
-    """The predicate for the rows of each cluster that a rule removes, from the first days that are kept."""
-    return {cluster: f"{before_day(cluster, day)} AND {rule.only}" for cluster, day in days.items()}
-
-
 def _name(rule: Rule) -> str:
     return f"{rule.table.name} where {rule.only}"
 
 
-def _counted(lake: Lake, old: Mapping[Rule, Mapping[str, str]]) -> list[dict[str, Any]]:
+def _counted(lake: Lake, days: Mapping[Rule, Mapping[str, date]]) -> list[dict[str, Any]]:
     """How many rows each rule removes of each cluster: cluster, name, rows, last_day. Those of `lag` come first.
 
-    They must also be removed first: their roll-up reads other tables.
+    They must also be removed first: their roll-up reads other tables. `days` has the first day that is kept.
     """
-    if not old:
+    if not days:
         return []
 
     def counts(rule: Rule) -> str:
-        where = " OR ".join(f"({older})" for older in old[rule].values())
+        clusters: defaultdict[date, list[str]] = defaultdict(list)  # nearly all have the same day
+        for cluster, day in days[rule].items():
+            clusters[day].append(cluster)
+        older = (f"({one_of('cluster', of)} AND snapshot_date < DATE'{day}')" for day, of in clusters.items())
         return (
             f"SELECT cluster, '{_name(rule)}' AS name, count(*) AS rows, max(snapshot_date) AS last_day "
-            f"FROM {{{rule.table.name}}} WHERE {where} GROUP BY cluster"
+            f"FROM {{{rule.table.name}}} WHERE ({' OR '.join(older)}) AND {rule.only} GROUP BY cluster"
         )
 
-    rows = lake.query(" UNION ALL ".join(map(counts, old)), *{rule.table.name: rule.table for rule in old}.values())
-    of_lag = {_name(rule) for rule in old if rule.table is LAG}
+    rows = lake.query(" UNION ALL ".join(map(counts, days)), *{rule.table.name: rule.table for rule in days}.values())
+    of_lag = {_name(rule) for rule in days if rule.table is LAG}
     return sorted(rows, key=lambda row: (row["name"] not in of_lag, row["name"], row["cluster"]))
 
 

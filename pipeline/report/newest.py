@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pipeline.common.data_source import NameFilter
 from pipeline.common.errors import LakeError, NoLakeError
 from pipeline.config.lake import is_lake
-from pipeline.lake import VERSION_PROPERTY, of_each, one_of
+from pipeline.lake import VERSION_PROPERTY, of_each, one_of, why_refused
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.report.details_model import Partition
 from pipeline.report.model import names_of
@@ -73,12 +73,10 @@ def _check_version(tables: DriverTables, folder: Path) -> None:
     properties = tables.properties(SNAPSHOTS)
     if properties is None:
         raise _no_lake(folder)
-    version = properties.get(VERSION_PROPERTY)
-    if version != str(SCHEMA_VERSION):
-        raise LakeError(
-            f"{folder}: the lake has schema version {version}, this laglake knows {SCHEMA_VERSION}: lag upgrades an "
-            "older one, a newer one needs the laglake that wrote it"
-        )
+    version = int(properties.get(VERSION_PROPERTY, 0))
+    if version != SCHEMA_VERSION:
+        old = f"{folder} has schema version {version}, this laglake knows {SCHEMA_VERSION}: call lag, which upgrades it"
+        raise LakeError(why_refused(str(folder), version) or old)
 
 
 def _no_lake(folder: Path) -> NoLakeError:

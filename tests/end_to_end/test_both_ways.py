@@ -38,7 +38,7 @@ LOCAL = {"local": ["--local"]}
 OBJECTIVE = f'[slo.x]\ngroups = "^{PREFIX}"\nobjective = "consumer_lag < 5"\ntarget = 0.99\n'
 WAYS = {
     "by_driver": ("driver", "driver"),
-    "by_spark": ("driver", "spark"),
+    "by_spark": ("spark", "spark"),
     "spark_last": ("local", "driver"),
     "spark_first": ("driver", "local"),
 }

@@ -28,6 +28,7 @@ sasl_mechanism = "PLAIN"
 sasl_plain_username = "{USER}"
 sasl_plain_password = "${{env:{PASSWORD_VARIABLE}}}"
 """
+ALL_IS_LOGGED = "debug messages are logged"
 # The end of the fixture's password, se"cret\#1, in all ways of escaping, and the wrong password.
 LEAK = re.compile(r"cret(?:\\|%5C|&#92;|&bsol;)*(?:#|%23|&#35;)1|wr0ng-pa55", re.IGNORECASE)
 
@@ -125,6 +126,7 @@ def main(config_file: str) -> None:
     logging.basicConfig(level=logging.DEBUG)
     status = snapshot.main(["--verbose", "--config", config_file])
     logging.getLogger("kafka").setLevel(logging.DEBUG)
+    logging.getLogger("pipeline").debug(ALL_IS_LOGGED)
     config = load_config(Path(config_file), os.environ)
     spark = spark_session("secrets")
     (cluster,) = config.clusters.values()

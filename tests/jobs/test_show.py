@@ -219,7 +219,7 @@ def test_it_is_printed_again_until_it_is_interrupted(shown: Show, monkeypatch: p
     ("where", "options", "status", "said"),
     [
         pytest.param("absent", [], 1, "{root}: there is no lake; run makes one with its first snapshot", id="no lake"),
-        pytest.param("old", [], 1, "{root}: the lake has schema version 3, this laglake knows", id="another version"),
+        pytest.param("old", [], 1, "{root} has schema version 3, this laglake upgrades only ", id="another version"),
         pytest.param("s3://bucket/lake", [], 2, "the lake is not in a folder of this machine", id="elsewhere"),
         pytest.param("any", ["--watch", "--format", "csv"], 2, "--watch and --format cannot be combined", id="watched"),
     ],

@@ -19,9 +19,10 @@ from pipeline.derive import oldest_needed
 from pipeline.derive.backlog import JOB, REMOVED, read_backlog
 from pipeline.derive.log_index import LONGEST_TAIL
 from pipeline.lake import Lake, lake_tables
+from pipeline.lake.few_rows import MANY_ROWS
 from pipeline.maintain import Done, maintain
 from pipeline.maintain.files import tidy
-from pipeline.maintain.maintain import first_days, rules
+from pipeline.maintain.maintain import _counted, _mark_removed, first_days, rules
 from pipeline.tables import COMPUTED, FINDINGS, LAG, LAG_HISTOGRAMS, LOG_INDEX, SNAPSHOTS, TABLES, WATERMARKS, Table
 from tests.helpers.copied import copied
 from tests.helpers.deltas import delta
@@ -146,6 +147,26 @@ def test_rows_with_retention_forever_are_never_removed(lake: Lake) -> None:
     assert run(lake, bronze="forever", lag="forever", hours="forever").rows == {}
     assert contents(lake) == before
     assert {*run(lake).rows} == {(table.name, "east") for table in (WATERMARKS, LAG, LAG_HISTOGRAMS)}
+
+
+@pytest.mark.thorough
+def test_spark_counts_and_marks_what_the_driver_does(old_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = oldest_needed(old_lake, CLUSTERS)
+    kept = rules(RetentionConfig())
+    days = {rule: first_days(rule.kept_ms, NOW_MS, needed) for rule in kept if rule.kept_ms is not None}
+    counted = _counted(old_lake, days)
+    assert {row["name"].split()[0] for row in counted} == {WATERMARKS.name, LAG.name, LAG_HISTOGRAMS.name}
+    monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
+    by_spark = old_lake.guarded(lambda: None)
+    by_spark.expect_rows(MANY_ROWS)
+    assert by_spark._driver is None
+    assert oldest_needed(by_spark, CLUSTERS) == needed
+    assert _counted(by_spark, days) == counted
+    (of_lag,) = (rule for rule in days if rule.table is LAG)
+    _mark_removed(by_spark, "east", days[of_lag]["east"])
+    monkeypatch.undo()
+    marks = Counter(row.job for row in stored(old_lake, COMPUTED, "cluster = 'east'"))
+    assert marks == {JOB: A_DAY * 60, REMOVED: 2}
 
 
 @pytest.mark.thorough

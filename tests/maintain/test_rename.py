@@ -4,14 +4,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs import maintain as maintain_job
+from pipeline.analytics.findings.identity import ids_in_cluster
 from pipeline.common.errors import LakeError
 from pipeline.derive import compute_cluster
-from pipeline.lake import Lake, of_cluster
-from pipeline.lake.few_rows import for_few_rows
+from pipeline.lake import Lake, lake_tables, of_cluster
+from pipeline.lake.few_rows import MANY_ROWS, for_few_rows
 from pipeline.maintain import rename_cluster
+from pipeline.maintain.rename import _renamed
 from pipeline.tables import COMPUTED, FINDING_HISTORY, FINDINGS, LAG, LAG_HISTOGRAMS, NOTIFICATIONS, SNAPSHOTS, TABLES
 from tests.helpers.copied import copied
 from tests.helpers.kept_lake import CLUSTER as OLD
@@ -54,6 +56,21 @@ def contents(lake: Lake, cluster: str) -> dict[str, list[str]]:
                 assert row.pop("scope_value") == cluster
         found[table.name] = sorted(map(str, rows))
     return found
+
+
+def test_spark_renames_as_the_driver_does(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some tables: of findings, whose ids change; of histograms, which repeat the name; and one with all else."""
+    tables = (FINDINGS, FINDING_HISTORY, LAG_HISTOGRAMS, LAG)
+    ids = ids_in_cluster(lake.rows(FINDINGS, of_cluster(OLD)).collected(), NEW)
+    expected = [_renamed(lake, table, OLD, NEW, ids).collected() for table in tables]
+    assert all(expected)
+    monkeypatch.setattr(lake_tables, "driver_tables", lambda *_: None)
+    by_spark = lake.guarded(lambda: None)
+    by_spark.expect_rows(MANY_ROWS)
+    for table, rows in zip(tables, expected, strict=True):
+        found = _renamed(by_spark, table, OLD, NEW, ids)
+        assert isinstance(found.rows, DataFrame)
+        assert sorted(map(str, found.collected())) == sorted(map(str, rows))
 
 
 def test_all_tables_continue_under_the_new_name(lake: Lake, tmp_path: Path) -> None:

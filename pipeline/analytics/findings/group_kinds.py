@@ -12,7 +12,10 @@ from pipeline.kinds import kind_named
 from pipeline.tables import DATA_LOSS
 
 Holds = Callable[[StatusConfig], str]
-"""The condition of a kind, as SQL text for DuckDB: see `suspects` for its columns."""
+"""The condition of a kind, as SQL text for DuckDB: see `suspects` for its columns, and `data_loss.time_left`.
+
+It is only asked of readers that `suspects._SUSPECTS` lets through: most readers that keep up are left out before.
+"""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ def shared_problem(
     `began_ms` is when it began in the first and in the last group. `absent` are the digests of groups that may still
     take part, and when they had the problem last. Numbers include the same problem of the groups in other topics.
     """
-    facts = _facts(key, problems, partitions, began_ms)
+    names = listed([row["group_id"] for row in problems])
+    facts = _facts(key, problems, partitions, began_ms, names)
     words = kind_named(key.kind).words_together(facts)
-    names = _listed(problems)
     for_programs = {"other_groups": names["other_groups"], "absent_groups": absent or None}
     known = [row["magnitude"] for row in problems if row["magnitude"] is not None]
     return {
@@ -46,14 +46,15 @@ def shared_problem(
     }
 
 
-def _listed(problems: Sequence[Row]) -> dict[str, Any]:
-    return listed([row["group_id"] for row in problems])
-
-
-def _facts(key: Key, problems: Sequence[Row], partitions: Sequence[int], began_ms: tuple[int, int]) -> SharedFacts:
+def _facts(
+    key: Key,
+    problems: Sequence[Row],
+    partitions: Sequence[int],
+    began_ms: tuple[int, int],
+    names: Mapping[str, Any],
+) -> SharedFacts:
     """What the problems show together: sums, and the partition that is worst."""
     evidence: list[Row] = [json.loads(row["evidence"]) for row in problems]
-    names = _listed(problems)
     deleted_at = [at for of in evidence if (at := of.get("deleted_at")) is not None]
     worst = max(evidence, key=lambda of: of.get("consumer_lag") or -1)
     if deleted_at:

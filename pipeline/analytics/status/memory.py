@@ -84,7 +84,7 @@ _ENDS = [*accumulate(part.width() for part in (Commit, Waits, SetBack, Rise, Res
 def after(before: Memory, seen: Observation, window_ms: int, markers: int) -> Memory:
     """The memory after one more snapshot; unchanged if the snapshot has no lag, or was read before the previous one.
 
-    Only that the group may have had members is also remembered of a snapshot without lag.
+    Of a snapshot without lag, one thing is remembered: that the group may have had members.
 
     `markers`: how many offsets may be transaction markers, which nobody reads.
     """

@@ -102,7 +102,10 @@ def _has_epoch(has_members: Ints, verified_epoch: Ints, has_plain: Bools) -> Int
 
 
 class _Found(NamedTuple):
-    """What was found about each row of `lag`: the state after it, its reason, and since when its commit waits."""
+    """What was found about each row of `lag`: the state after it, and its reason.
+
+    Also since when the reader waits, and when its commit was first seen.
+    """
 
     state: Ints
     why: Ints

@@ -43,7 +43,10 @@ class Rise(Remembered):
     second: Ints
 
     def step(self, commit: Commit, before: Waits, waits: Waits, seen: Observation) -> Rise:
-        """The rise after a snapshot, with the waits before and after it. An age that is not known changes nothing."""
+        """The rise after a snapshot, with the waits before and after it.
+
+        An age that is not known changes nothing, except that the greatest rises fade if the commit has moved.
+        """
         age_ms = waits.age_at_beginning(seen)
         fallen = self._has_fallen(age_ms)
         shows = (age_ms != NONE) & (commit.is_unknown | commit.has_changed(seen) | (waits.end == NONE))
