@@ -75,12 +75,12 @@ def followed(
     """
     state, seen_at = before
     number = np.arange(len(series)) - np.searchsorted(series, series)
-    found = np.full((len(series), state.shape[1]), NONE)
+    states = np.full((len(series), state.shape[1]), NONE)
     for turn in range(number.max(initial=-1) + 1):
         at = np.flatnonzero(number == turn)
         of = series[at]
-        known = state[of]
-        known[seen_at[of] < reaches[at]] = NONE
-        found[at] = step(known, at)
-        state[of], seen_at[of] = found[at], ids[at]
-    return found
+        earlier = state[of]
+        earlier[seen_at[of] < reaches[at]] = NONE
+        states[at] = step(earlier, at)
+        state[of], seen_at[of] = states[at], ids[at]
+    return states

@@ -64,6 +64,7 @@ KINDS: tuple[Kind[Any], ...] = (
 """All kinds. Their order is their rank on a card, among findings that are as grave: what says most about the cause
 comes first."""
 _BY_NAME = {kind.name: kind for kind in KINDS}
+_RANKS = {kind.name: number for number, kind in enumerate(KINDS)}
 SHARED = {kind.name: kind.shared_as for kind in KINDS if kind.shared_as is not None}
 """The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
 NOT_SHOWN = ("other_groups", "absent_groups")
@@ -77,7 +78,7 @@ def kind_named(name: str) -> Kind[Any]:
 
 def rank(name: str) -> int:
     """The place of a kind among KINDS; an unknown one is last."""
-    return next((number for number, kind in enumerate(KINDS) if kind.name == name), len(KINDS))
+    return _RANKS.get(name, len(KINDS))
 
 
 def is_shared(kind: str | None, group_id: str | None) -> bool:

@@ -113,18 +113,27 @@ class ClockFacts(Facts):
     newest: NewestRecord
 
 
-class ClockAhead(Kind[ClockFacts]):
+class _OfClock(Kind[ClockFacts]):
+    """A kind about timestamps of a topic, whose card shows the newest ones."""
+
+    subject = Subject.TOPIC
+    magnitude = "by how many milliseconds"
+    facts = ClockFacts
+
+    def commands(self, finding: Finding, around: Around) -> Commands:
+        newest = around.tool("get-offsets", topic_option(finding), "--time max-timestamp")
+        yield Command("Shows the offsets of the records with the newest timestamps", newest)
+
+
+class ClockAhead(_OfClock):
     """The newest record of a partition has a timestamp more than five minutes in the future.
 
     Times of lag are not exact there, and retention keeps the record longer.
     """
 
     name = "clock_ahead"
-    subject = Subject.TOPIC
     severity = "info, or warning from a day on"
-    magnitude = "by how many milliseconds"
     keys = f"`ahead_ms`; {_KEYS_OF_A_CLOCK}"
-    facts = ClockFacts
 
     def words(self, facts: ClockFacts) -> Words:
         newest = facts.newest
@@ -143,11 +152,8 @@ class ClockAhead(Kind[ClockFacts]):
         text = f"timestamps are in the future{by}, seen since {clock(finding.first_seen_ms)}"
         return Headline("clock ahead", text)
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        yield from _show_newest(finding, around)
 
-
-class ClockBehind(Kind[ClockFacts]):
+class ClockBehind(_OfClock):
     """The newest record of a partition has seconds as its timestamp, where Kafka has milliseconds.
 
     Times of lag are 1,000 times too small, and retention by time, if the topic has one, deletes the record as soon as
@@ -155,11 +161,8 @@ class ClockBehind(Kind[ClockFacts]):
     """
 
     name = "clock_behind"
-    subject = Subject.TOPIC
     severity = "warning"
-    magnitude = "by how many milliseconds"
     keys = f"`behind_ms`; {_KEYS_OF_A_CLOCK}"
-    facts = ClockFacts
 
     def words(self, facts: ClockFacts) -> Words:
         newest = facts.newest
@@ -177,9 +180,6 @@ class ClockBehind(Kind[ClockFacts]):
     def headline(self, finding: Finding, clock: Clock) -> Headline:
         text = f"timestamps are seconds, not milliseconds, seen since {clock(finding.first_seen_ms)}"
         return Headline("clock behind", text)
-
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        yield from _show_newest(finding, around)
 
 
 class LedgerFacts(Facts):
@@ -286,8 +286,3 @@ def _newest_record(newest: NewestRecord) -> dict[str, Any]:
         "newest_offset": newest.max_timestamp_offset,
         "newest_partition": newest.partition,
     }
-
-
-def _show_newest(finding: Finding, around: Around) -> Commands:
-    newest = around.tool("get-offsets", topic_option(finding), "--time max-timestamp")
-    yield Command("Shows the offsets of the records with the newest timestamps", newest)

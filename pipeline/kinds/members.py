@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.common.epoch import HOUR_MS
 from pipeline.common.kafka_tools import tool
@@ -85,7 +85,17 @@ class RestlessFacts(Facts):
     window_ms: int
 
 
-class RebalanceStorm(Kind[RestlessFacts]):
+M = TypeVar("M", bound=Facts)
+
+
+class _OfMembers(Kind[M]):
+    """A kind whose card shows the members of the group."""
+
+    def commands(self, finding: Finding, around: Around) -> Commands:
+        yield from show_members(finding, around)
+
+
+class RebalanceStorm(_OfMembers[RestlessFacts]):
     """Members join and leave [again and again](#when-does-a-group-rebalance-too-often).
 
     So the group keeps rebalancing.
@@ -117,11 +127,8 @@ class RebalanceStorm(Kind[RestlessFacts]):
             what = f"the epoch rose by {figure(epochs)}"
         return Headline("rebalance storm", f"{what}, seen since {clock(finding.first_seen_ms)}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        yield from show_members(finding, around)
 
-
-class FlappingMember(Kind[RestlessFacts]):
+class FlappingMember(_OfMembers[RestlessFacts]):
     """One member joins and leaves again and again, or static members restart again and again.
 
     `evidence` names the one that does so most often.
@@ -152,9 +159,6 @@ class FlappingMember(Kind[RestlessFacts]):
         times = some(facts.get("short_stays_of_client"), "time")
         text = f"{who} left {times} soon after it had joined, seen since {clock(finding.first_seen_ms)}"
         return Headline("flapping member", text)
-
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        yield from show_members(finding, around)
 
     def places(self, finding: Finding) -> list[str]:
         facts = finding.facts
@@ -198,7 +202,7 @@ class AssignmentFacts(Facts):
     lag_share: float | None = None
 
 
-class UnevenAssignment(Kind[AssignmentFacts]):
+class UnevenAssignment(_OfMembers[AssignmentFacts]):
     """Some members have many more partitions than others, and the group falls behind.
 
     It does so [because of it](#when-is-an-assignment-uneven).
@@ -239,11 +243,8 @@ class UnevenAssignment(Kind[AssignmentFacts]):
         most, of = finding.facts.get("partitions_of_one_member"), some(finding.facts.get("partitions"), "partition")
         return Headline("uneven assignment", f"one member has {figure(most)} of {of}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        yield from show_members(finding, around)
 
-
-class IdleMember(Kind[AssignmentFacts]):
+class IdleMember(_OfMembers[AssignmentFacts]):
     """Members have no partition, because the group has more members than its topics have partitions."""
 
     name = "idle_member"
@@ -272,9 +273,6 @@ class IdleMember(Kind[AssignmentFacts]):
         members = some(finding.facts.get("members_without_partition"), "member")
         return Headline("idle member", f"{members} without a partition")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        yield from show_members(finding, around)
-
 
 def _within(facts: RestlessFacts) -> str:
     return f" within {facts.window_ms // HOUR_MS} hours"
@@ -297,7 +295,7 @@ def _of_members(facts: RestlessFacts) -> dict[str, Any]:
     }
 
 
-def _see_members(facts: RestlessFacts) -> str:
+def _see_members(facts: RestlessFacts | AssignmentFacts) -> str:
     group = in_shell(facts.group_id, "GROUP")
     see = f"See the members: {tool('consumer-groups', f'--describe --group {group} --members --verbose')}"
     return for_streams(see, facts.group_type)
@@ -358,9 +356,8 @@ def _uneven_advice(facts: AssignmentFacts) -> str:
     if facts.group_type == "consumer":
         # With KIP-848, the broker assigns the partitions, and consumers refuse partition.assignment.strategy.
         change = f"Set group.remote.assignor to uniform{even}. "
-    group = in_shell(facts.group_id, "GROUP")
     return sentence(
         cause if facts.assignor == "range" else None,
         None if facts.assignor in _EVEN else change,
-        f"See the members: {tool('consumer-groups', f'--describe --group {group} --members --verbose')}",
+        _see_members(facts),
     )

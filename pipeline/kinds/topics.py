@@ -170,7 +170,7 @@ def _written_ms(worst: WorstReader) -> int | None:
 
 
 def _cut_or_wrong(facts: ReaderFacts, cut: int, others: int) -> str:
-    """Whether the log was cut off, or the commits may be wrong: one commit of 2^63 − 1 is no fault of the log."""
+    """Whether the log was cut off, or the commits may be wrong: one commit of 2^63 − 1 does not say that it was."""
     partitions = counted(facts.partition_numbers, "partition")
     groups = groups_named(facts.groups, facts.groups_affected)
     if not cut:

@@ -141,8 +141,8 @@ class DriverTables:
     def files(self, table: Table) -> list[str]:
         """The paths of the files with the table's rows."""
         with _errors(table):
-            found = self._open(table).get_add_actions(flatten=True)
-        return [f"{self._root / table.name / unquote(path)}" for path in pa.table(found)["path"].to_pylist()]
+            paths = pa.table(self._open(table).get_add_actions(flatten=True))["path"].to_pylist()
+        return [f"{self._root / table.name / unquote(path)}" for path in paths]
 
     def overwrite(self, table: Table, rows: pa.Table, where: str) -> None:
         """Replaces the rows that satisfy `where` by `rows`, which all satisfy it. One commit."""

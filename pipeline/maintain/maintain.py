@@ -106,9 +106,10 @@ def _remove_old(
         for rule in rules(retention)
         if rule.kept_ms is not None and needed
     }
+    by_name = {_name(rule): rule for rule in days}
     removed: dict[tuple[str, str], int] = {}
     for row in _counted(lake, days):
-        rule, cluster = next(rule for rule in days if _name(rule) == row["name"]), row["cluster"]
+        rule, cluster = by_name[row["name"]], row["cluster"]
         older = f"{before_day(cluster, days[rule][cluster])} AND {rule.only}"
         if rule.table is LAG:
             if retention.rollup:

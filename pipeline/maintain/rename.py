@@ -82,6 +82,6 @@ def _in_cluster(rows: pa.Table, cluster: str) -> pa.Table:
 
 def _with_ids(rows: pa.Table, cluster: str, ids: Mapping[str, str]) -> pa.Table:
     """The rows under another cluster name, with the ids that their findings have there."""
-    found = [ids.get(one, one) for one in rows["finding_id"].to_pylist()]
+    new_ids = [ids.get(old_id, old_id) for old_id in rows["finding_id"].to_pylist()]
     place = rows.column_names.index("finding_id")
-    return _in_cluster(rows.set_column(place, "finding_id", pa.array(found, pa.string())), cluster)
+    return _in_cluster(rows.set_column(place, "finding_id", pa.array(new_ids, pa.string())), cluster)

@@ -119,7 +119,7 @@ def _all_groups(report: Report, cluster: str, instants: Sequence[Instant]) -> di
 
 
 def _values(points: Sequence[Any], name: str) -> list[Any]:
-    """The values of a field; None where there is no point."""
+    """The value of a field at each point; None for a point that is missing."""
     return [None if point is None else getattr(point, name) for point in points]
 
 

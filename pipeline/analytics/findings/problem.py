@@ -59,9 +59,9 @@ def problem_rows(rows: pa.Table, facts: type[Facts]) -> pa.Table:
     A column that the rows lack is NULL. Raises ValueError if the fields of the struct are not those of `facts`.
     """
     if "facts" in rows.column_names:
-        found = {field.name for field in rows.schema.field("facts").type}
-        if found != {*facts.model_fields}:
-            raise ValueError(f"a finder of {facts.__name__} has other facts: {sorted(found ^ {*facts.model_fields})}")
+        yielded, declared = {field.name for field in rows.schema.field("facts").type}, {*facts.model_fields}
+        if yielded != declared:
+            raise ValueError(f"a finder of {facts.__name__} has other facts: {sorted(yielded ^ declared)}")
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name in ("places", "facts"):
             rows = _replaced(rows, name, pa.array(map(_json, column.to_pylist()), pa.string()))
@@ -90,8 +90,8 @@ def _without_nulls(value: Any) -> Any:
 def with_words(problems: pa.Table) -> pa.Table:
     """Rows of PROBLEMS with summary, evidence and advice in place of their facts: rows of WORDED."""
     kinds, facts = (problems[name].to_pylist() for name in ("kind", "facts"))
-    found = [kind_named(kind).texts(text) for kind, text in zip(kinds, facts, strict=True)]
+    said = [kind_named(kind).texts(text) for kind, text in zip(kinds, facts, strict=True)]
     rows = problems.drop_columns("facts")
     for place, name in enumerate(_TEXTS):
-        rows = rows.append_column(name, pa.array([texts[place] for texts in found], pa.string()))
+        rows = rows.append_column(name, pa.array([texts[place] for texts in said], pa.string()))
     return rows
