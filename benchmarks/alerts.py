@@ -47,6 +47,7 @@ from pipeline.derive.lag import Readers
 from pipeline.derive.log_index import Index
 from pipeline.derive.settings import Settings
 from pipeline.derive.steps import STEPS
+from pipeline.kinds.causes import with_causes_merged
 from pipeline.lake import Lake, of_snapshots
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.tables import (
@@ -105,7 +106,7 @@ def scored(alerts: Sequence[Alert], wanted: Sequence[tuple[str, int, Fault]], by
 
 
 def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
-    """The findings that a run of each minute writes, one alert each."""
+    """The findings that a run of each minute writes, one alert for all of those with the same cause."""
     lake = Lake(spark, LakeConfig(root=str(folder)))
     lake.prepare()
     done: list[Snapshot] = []
@@ -126,9 +127,10 @@ def findings_of(spark: SparkSession, day: Day, folder: Path) -> list[Alert]:
                 step.run(of_batch, readers)
         done += batch
         print(f"minute {first + BATCH} of {MINUTES}", flush=True)
+    found = with_causes_merged(row.asDict() for row in lake.read(FINDINGS).collect())
     return [
-        (row.kind, -1 if row.group_id is None else int(row.group_id[1:]), _minute(row.first_seen))
-        for row in lake.read(FINDINGS).collect()
+        (row["kind"], -1 if row["group_id"] is None else int(row["group_id"][1:]), _minute(row["first_seen"]))
+        for row in found
     ]
 
 

@@ -15,6 +15,7 @@ from pipeline.lake import Lake, why_refused
 from pipeline.lake.delta import require_delta
 from pipeline.report.charts import CLOCK
 from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
+from pipeline.tables.views import VIEWS
 
 
 def draw_as_svg() -> None:
@@ -27,9 +28,9 @@ def draw_as_svg() -> None:
 def open_lake(spark: SparkSession, where: str) -> Lake:
     """The lake in a folder (a path, or a URI) or in a `catalog.schema`.
 
-    The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the views `kip532` and
-    `page_cache` on the histograms by broker; and the SQL function `quantiles`. Raises LakeError if there is no lake, or
-    if the session has no Delta.
+    The session gets a temporary view for each table, so that `SELECT * FROM lag` works; the view `causes`, what is
+    wrong, with one row for all groups that share a cause; the views `kip532` and `page_cache` on the histograms by
+    broker; and the SQL function `quantiles`. Raises LakeError if there is no lake, or if the session has no Delta.
     """
     require_delta(spark)
     lake = Lake(spark, lake_at(where))
@@ -44,6 +45,8 @@ def open_lake(spark: SparkSession, where: str) -> Lake:
         raise LakeError(why_refused(place, found) or old)
     for table in TABLES:
         spark.table(lake.identifier(table)).createOrReplaceTempView(table.name)
+    for name, query in VIEWS.items():
+        spark.sql(query).createOrReplaceTempView(name)
     histograms = lake.read(LAG_HISTOGRAMS)
     kip532(histograms).createOrReplaceTempView("kip532")
     page_cache(histograms).createOrReplaceTempView("page_cache")

@@ -23,9 +23,11 @@ from pipeline.config.kafka_client import CLIENT_OPTIONS, ClientConfig
 from pipeline.config.kafka_logins import LoginConfig
 from pipeline.config.retention import KeptMs
 from pipeline.config.toml_file import Section
+from pipeline.kinds import FOUND
 from pipeline.kinds import KINDS as KINDS_OF_FINDINGS
 from pipeline.kinds.reader_facts import KEYS, SHARED_KEYS, ReaderFacts
 from pipeline.tables import TABLES, Table
+from pipeline.tables.views import VIEWS
 from scripts.charts import chart_files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,7 +99,7 @@ def pages() -> dict[Path, str]:
     contributing = ROOT / "CONTRIBUTING.md"
     return {
         **whole,
-        findings: _with_parts(findings.read_text(), {"kinds": kinds(), "keys": keys_of_evidence()}),
+        findings: _with_parts(findings.read_text(), {"kinds": kinds(), "keys": keys_of_evidence(), "causes": views()}),
         contributing: _with_parts(contributing.read_text(), {"folders": folders()}),
     }
 
@@ -142,7 +144,8 @@ def kinds() -> str:
     """Each kind of finding, with what it is."""
     rows = []
     for kind in KINDS_OF_FINDINGS:
-        of = kind.subject.in_docs + (", or topic" if kind.shared_as == kind.name else "")
+        of = kind.subject.in_docs if kind.name in FOUND else "cause"
+        of += ", cause" if kind.shared_as == kind.name else ""
         about = " ".join((inspect.getdoc(type(kind)) or "").split())
         if kind.instead_of:
             about += f" A silence of `{kind.instead_of}` also silences it."
@@ -158,9 +161,14 @@ def keys_of_evidence() -> str:
             of[KEYS].append(f"`{kind.name}`")
         if kind.keys:
             of.setdefault(kind.keys, []).append(f"`{kind.name}`")
-    of[SHARED_KEYS] = ["those of a topic"]
+    of[SHARED_KEYS] = ["those of a topic, and causes"]
     rows = [_row(", ".join(names), keys) for keys, names in of.items()]
     return "\n".join(["| kinds | keys |", "|---|---|", *rows])
+
+
+def views() -> str:
+    """The query of each view."""
+    return "\n\n".join(f"```sql\n-- {name}\n{query}\n```" for name, query in VIEWS.items())
 
 
 def commands() -> str:

@@ -11,7 +11,7 @@ from pipeline.tables import FINDINGS, FORECASTS, GROUP_CHANGES, GROUP_STATUS, SN
 from tests.helpers.both_engines import Found, ask_both, queries_of, values
 from tests.helpers.reports import MINUTE, NOON, at, snapshot
 
-QUERIES = queries_of("alerts.md", "forecasts.md")
+QUERIES = queries_of("alerts.md", "forecasts.md", "findings.md")
 MINUTES = 5
 
 
@@ -98,6 +98,13 @@ def losing(group_id: str, kind: str, magnitude: float) -> dict[str, Any]:
     return {"finding_id": group_id, "group_id": group_id, "kind": kind, "magnitude": magnitude, "first_seen": at(1)}
 
 
+def stopped(group_id: str, magnitude: float, **more: Any) -> dict[str, Any]:
+    """A finding of a group that has stopped with others in t."""
+    grouped = {"cause_id": "c0ffee", "cause_since": at(0), "grouped_at": at(2), "topic": "t"}
+    words = {"summary": f"{group_id} has stopped", "owner": "pay", "last_seen": at(4)}
+    return losing(group_id, "no_progress", magnitude) | grouped | words | more
+
+
 def rows() -> dict[str, Any]:
     now = datetime.now(UTC)
     ended = [("east", 2, 1), ("east", 1, 90), ("dead", 1, 60)]
@@ -118,6 +125,11 @@ def rows() -> dict[str, Any]:
                 of_group | losing("soon", "data_loss_ahead", -90.0 * MINUTE),
                 of_group | losing("without_members", "commits_expire", -60.0 * MINUTE) | {"severity": "warning"},
                 of_group | losing("stuck", "no_progress", 15.0),
+                of_group | stopped("a", 5.0) | {"resolved_at": at(3)},
+                of_group | stopped("b", 7.0, owner=None),
+                of_group | stopped("d", 6.0, first_seen=at(2)),
+                of_group | stopped("late", 1.0, cause_id="d1ff", kind="data_loss_ahead") | {"resolved_at": at(3)},
+                of_group | stopped("later", -1.0, cause_id="d1ff", kind="data_loss_ahead") | {"resolved_at": at(4)},
             ],
         ),
         "snapshots": (
@@ -181,13 +193,29 @@ FOUND: Found = {
     ),
     "promise": (["group_id", "kept", "unknown"], [("dead", 0, 0), ("half", 0, 4)]),
     "wrong": (
-        ["kind", "severity", "group_id"],
+        ["kind", "severity", "group_id", "groups_open"],
         [
-            ("slow_consumer", "critical", None),
-            ("deleted_unread", "critical", "lost"),
-            ("data_loss_ahead", "critical", "soon"),
-            ("commits_expire", "warning", "without_members"),
-            ("no_progress", "critical", "stuck"),
+            ("slow_consumer", "critical", None, 0),
+            ("deleted_unread", "critical", "lost", 1),
+            ("data_loss_ahead", "critical", "soon", 1),
+            ("commits_expire", "warning", "without_members", 1),
+            ("no_progress", "critical", "stuck", 1),
+            ("stopped_together", "critical", None, 2),
+        ],
+    ),
+    "causes": (
+        ["cause_id", "kind", "groups", "owner", "first_seen", "resolved_at", "magnitude", "worst_summary"],
+        [
+            ("1", "slow_consumer", 0, None, at(1), None, None, None),
+            ("2", "slow_consumer", 0, None, at(1), at(2), None, None),
+            ("3", "slow_consumer", 0, None, at(1), None, None, None),
+            ("lost", "deleted_unread", 1, None, at(1), None, 15, None),
+            ("past", "deleted_unread", 1, None, at(1), at(2), 15, None),
+            ("soon", "data_loss_ahead", 1, None, at(1), None, -90 * MINUTE, None),
+            ("without_members", "commits_expire", 1, None, at(1), None, -60 * MINUTE, None),
+            ("stuck", "no_progress", 1, None, at(1), None, 15, None),
+            ("c0ffee", "stopped_together", 3, None, at(2), None, 18, "b has stopped"),
+            ("d1ff", "data_loss_ahead", 2, "pay", at(2), at(4), 1, "late has stopped"),
         ],
     ),
     "rebalancing": (

@@ -45,8 +45,9 @@ def histogram(hour: int, zeros: int, count: int, window_ms: int = HOUR_MS, **mor
     return {"cluster": "east", "snapshot_date": at(60 * hour).date()} | counted | chosen | more
 
 
-def finding(kind: str, days: int, severity: str = "warning") -> dict[str, Any]:
-    return {"cluster": "east", "kind": kind, "severity": severity, "first_seen": NOON - timedelta(days=days)}
+def finding(number: int, kind: str, days: int, severity: str = "warning", cause: str | None = None) -> dict[str, Any]:
+    of = {"cluster": "east", "finding_id": f"f{number}", "cause_id": cause, "kind": kind}
+    return of | {"severity": severity, "first_seen": NOON - timedelta(days=days)}
 
 
 def rows() -> Rows:
@@ -70,8 +71,9 @@ def rows() -> Rows:
         histogram(0, 1, 1, measure="fetcher_lag"),
         histogram(-24 * 30, 1, 1),
     ]
-    kinds = [("rewound", 0), ("rewound", 0), ("no_progress", 1), ("rewound", 90)]
-    findings = [*(finding(kind, days) for kind, days in kinds), finding("idle_member", 0, "info")]
+    shared = ("no_progress", 1, "critical", "c0ffee")
+    kinds = [("rewound", 0), ("rewound", 0), shared, shared, ("rewound", 90), ("idle_member", 0, "info")]
+    findings = [finding(number, *of) for number, of in enumerate(kinds)]
     return {
         "group_status": (GROUP_STATUS, groups),
         "snapshots": (SNAPSHOTS, snapshots),

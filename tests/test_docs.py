@@ -181,9 +181,9 @@ def _keys(module: ast.Module) -> Iterator[str]:
 
 
 def test_every_key_of_an_evidence_is_on_the_page_of_findings() -> None:
-    modules = (ROOT / "pipeline" / "kinds").glob("*.py")
+    modules = [file for file in (ROOT / "pipeline" / "kinds").glob("*.py") if file.stem != "causes"]  # columns
     keys = {key for path in modules for key in _keys(ast.parse(path.read_text()))} - {"stopped", "stalled"}
     keys |= {*GaugeFacts.model_fields, *BufferFacts.model_fields} - {*ClientFacts.model_fields}
     assert {"consumer_lag", "missed_instants", "heap_share", "short_stays"} <= keys
     section = (ROOT / "docs" / "findings.md").read_text().split("## What the evidence has")[1].split("\n## ")[0]
-    assert not {key for key in keys | {"latest_since", "other_groups", "absent_groups"} if f"`{key}`" not in section}
+    assert not {key for key in keys if f"`{key}`" not in section}

@@ -9,7 +9,10 @@ from pipeline.tables import BRONZE, SNAPSHOTS, TABLES, Table
 
 ALL = [pytest.param(table, id=table.name) for table in TABLES]
 NOT_OF_ONE_SNAPSHOT = {
-    "findings": ("first_seen", "last_seen", "resolved_at", "resolution_confirmed_at", "worst_at"),
+    "findings": (
+        *("first_seen", "last_seen", "resolved_at", "resolution_confirmed_at", "worst_at"),
+        *("cause_since", "grouped_at"),
+    ),
     "lag_histograms": ("window_start",),
     "lag_rollup": ("window_start", "first_captured_at", "last_captured_at"),
     "log_index": ("seen_at",),

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -11,7 +10,6 @@ from pydantic import BeforeValidator, model_validator
 from pipeline.common.expressions import matches
 from pipeline.config.toml_file import Section
 from pipeline.config.value_types import NotEmpty, Regex
-from pipeline.kinds import is_shared
 
 
 def _several(value: object) -> object:
@@ -68,38 +66,25 @@ class Owners:
         """The columns `owner`, `tier` and `channel` of a row of `findings`; without owner and tier if no rule matches.
 
         If no rule matches a finding about a topic, but the same owner has all of the groups that its evidence names,
-        the rule for these groups counts. Of a finding that groups share, their rules count first. These groups may
-        change, so such a finding does not keep an owner.
+        the rule for these groups counts. These groups may change, so such a finding does not keep an owner.
         """
         rule = self._rule(finding)
         is_of_topic = finding.get("group_id") is None and finding.get("topic") is not None
         named: dict[str, str | None] = {"owner": None, "tier": None} if is_of_topic else {}
         if rule:
             named = {"owner": rule.owner, "tier": rule.tier}
-        return {**named, "channel": in_a_column(self._channels(finding, rule))}
+        return {**named, "channel": in_a_column(self.channels_of_rule(rule))}
 
     def channels_of(self, finding: Mapping[str, Any]) -> tuple[str, ...]:
-        """The channels for a row of `findings`. What groups share is sent to the channels of all their owners."""
-        return self._channels(finding, self._rule(finding))
+        """The channels for a row of `findings`."""
+        return (*dict.fromkeys(self.channels_of_rule(self._rule(finding))),)
 
     def _rule(self, finding: Mapping[str, Any]) -> OwnerRule | None:
         group_id, topic = finding.get("group_id"), finding.get("topic")
-        common = partial(self._common, all_groups(evidence_of(finding)), topic)
-        of_topic = partial(owner_of, self.rules, group_id, topic)
-        if is_shared(finding.get("kind"), group_id):
-            return common() or of_topic()
-        return of_topic() or (common() if group_id is None and topic is not None else None)
-
-    def _channels(self, finding: Mapping[str, Any], rule: OwnerRule | None) -> tuple[str, ...]:
-        channels = [*self.channels_of_rule(rule)]
-        if is_shared(finding.get("kind"), finding.get("group_id")) and self.rules:
-            facts, topic = evidence_of(finding), finding.get("topic")
-            named: list[str] = facts.get("groups") or []
-            rules = (owner_of(self.rules, group_id, topic) for group_id in named)
-            channels = [name for one in rules for name in self.channels_of_rule(one)]
-            if len(named) != facts.get("groups_affected"):  # then others may have any owner
-                channels += self.channels or [name for one in self.rules for name in one.channel]
-        return (*dict.fromkeys(channels),)
+        if rule := owner_of(self.rules, group_id, topic):
+            return rule
+        is_of_topic = group_id is None and topic is not None
+        return self._common(all_groups(evidence_of(finding)), topic) if is_of_topic else None
 
     def warnings(self) -> Iterator[str]:
         """A sentence if some findings are sent to nobody although others are sent."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.findings import SO_FAR, finding_history, findings, findings_seen
 from pipeline.analytics.findings.group_problems import OF_GROUPS, find_group_problems
-from pipeline.analytics.findings.identity import is_shared
 from pipeline.analytics.findings.past import Past, as_known
 from pipeline.analytics.findings.problem import PROBLEMS, WORDED, with_words
 from pipeline.common.rows import Rows
@@ -21,7 +19,7 @@ from pipeline.derive.judged import snapshots_judged, subjects_judged, with_partl
 from pipeline.derive.lag import Readers
 from pipeline.derive.rare_problems import rare_problems
 from pipeline.kinds import SHARED
-from pipeline.lake import Lake, instant_literal, of_cluster, of_snapshots, one_of
+from pipeline.lake import Lake, instant_literal, of_cluster, one_of
 from pipeline.tables import (
     FINDING_HISTORY,
     FINDINGS,
@@ -29,7 +27,7 @@ from pipeline.tables import (
 )
 
 _KEY = ("kind", f"IF({one_of('kind', SHARED)}, NULL, group_id)", "client_id", "instance")
-"""What all problems have in common that belong to one finding, or to findings that groups share."""
+"""What all problems have in common that belong to one finding, or to findings whose cause groups may share."""
 IF_NOT_OLDER = "greatest(s.last_seen, s.resolved_at) >= greatest(t.last_seen, t.resolved_at)"
 """A finding is only updated if another job has not continued it since it was read."""
 
@@ -52,8 +50,7 @@ def write_findings(batch: Batch, problems: Sequence[Rows]) -> None:
     judged, incomplete = snapshots_judged(lake, cluster, backlog)
     others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=backlog.has_positions)
     others = with_partly_read(lake, cluster, others, earlier)
-    shared = _shared_before(lake, cluster, earlier, judged, first)
-    past = Past(earlier, judged, others, shared, settings.status.together_ms)
+    past = Past(earlier, judged, others, settings.status.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, batch.where)
     # Read again, because Spark would compute many rows a second time.
@@ -78,19 +75,6 @@ def _worded(lake: Lake, problems: Sequence[Rows]) -> Rows:
     if by_spark:
         found.append(lake.computed(reduce(DataFrame.unionByName, by_spark)))
     return lake.computed(Rows.all_of(found, PROBLEMS).mapped(with_words, WORDED))
-
-
-def _shared_before(
-    lake: Lake, cluster: str, earlier: Sequence[Mapping[str, Any]], judged: Mapping[str, Sequence[int]], first: int
-) -> list[dict[str, Any]]:
-    """`Past.history`: what the findings that groups share were in the last snapshots before the batch."""
-    shared = [row for row in earlier if is_shared(row)]
-    if not shared:
-        return []
-    ids = {*judged["cluster"], *(row["last_seen"] for row in shared)}
-    where = f"{of_snapshots(cluster, sorted(ids))} AND group_id IS NULL AND client_id IS NULL AND snapshot_id < {first}"
-    rows = lake.rows(FINDING_HISTORY, where, "finding_id", "snapshot_id", "partitions", "evidence")
-    return sorted(rows.collected(), key=itemgetter("snapshot_id"))
 
 
 def _owned(row: Mapping[str, Any], owners: Owners) -> tuple[Any, ...]:

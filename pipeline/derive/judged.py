@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline.analytics.findings.assignments import STABLE_MS
 from pipeline.analytics.findings.past import Row, subjects
-from pipeline.analytics.findings.shared_groups import groups_of
 from pipeline.analytics.lag.lag import NOT_IN_CLUSTER
 from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since
 from pipeline.kinds import Subject, kind_named
-from pipeline.lake import Lake, of_snapshots, one_of
+from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,
     COMMITTED_OFFSETS,
+    FINDINGS,
     GROUP_CHANGES,
     GROUP_MEMBERS,
     GROUP_STATUS,
@@ -59,8 +59,11 @@ _INSTANTS = ("first_seen", "worst_at", "last_seen")
 """When what was known of a group is compared with what is known now."""
 _KNOWN = """
     SELECT group_id, snapshot_id, partitions - greatest(rows_with_error, partitions_unknown) AS known
-    FROM {{group_status}} WHERE {these} AND {of_groups} AND partitions > 0
+    FROM {{group_status}} WHERE {these} AND partitions > 0 AND group_id IN (
+        SELECT group_id FROM {{findings}} WHERE {of_cluster} AND resolved_at IS NULL AND client_id IS NULL
+    )
 """
+"""Of the groups with open findings. In an outage these may be all of the cluster: their names are not in the query."""
 _UNREAD = "SELECT DISTINCT '{of} ' || {name}, snapshot_id, false FROM {{{table}}} WHERE {where} AND error IS NOT NULL"
 _CLIENTS = "SELECT DISTINCT 'client ' || client_id, snapshot_id, true FROM {{client_divergence}} WHERE {these}"
 
@@ -163,14 +166,14 @@ def with_partly_read(
     instants: dict[str, set[int]] = {}
     for row in findings:
         if row["resolved_at"] is None and row["client_id"] is None:
-            for group in groups_of(row["evidence"]) if row["group_id"] is None else [row["group_id"]]:
-                if not all(found.get(f"group {group}", {}).values()):
-                    instants.setdefault(group, set()).update(row[name] for name in _INSTANTS)
+            group = row["group_id"]
+            if group is not None and not all(found.get(f"group {group}", {}).values()):
+                instants.setdefault(group, set()).update(row[name] for name in _INSTANTS)
     if not instants:
         return found
     unread = {at_ms for group in instants for at_ms, is_read in found[f"group {group}"].items() if not is_read}
     these = of_snapshots(cluster, sorted(unread.union(*instants.values())))
-    rows = lake.query(_KNOWN.format(these=these, of_groups=one_of("group_id", sorted(instants))), GROUP_STATUS)
+    rows = lake.query(_KNOWN.format(these=these, of_cluster=of_cluster(cluster)), GROUP_STATUS, FINDINGS)
     known = {(row["group_id"], row["snapshot_id"]): row["known"] for row in rows}
     for group, seen in instants.items():
         most = max((known.get((group, at_ms), 0) for at_ms in seen), default=0)

@@ -29,7 +29,7 @@ from pipeline.kinds.members import FlappingMember, IdleMember, RebalanceStorm, U
 from pipeline.kinds.objectives import BudgetBurn
 from pipeline.kinds.topics import OpenTransaction, RecreatedTopic, TruncatedLog
 
-__all__ = ["KINDS", "NOT_SHOWN", "SHARED", "Kind", "Subject", "is_shared", "kind_named", "rank"]
+__all__ = ["FOUND", "KINDS", "SHARED", "Kind", "Subject", "kind_named", "rank"]
 
 KINDS: tuple[Kind[Any], ...] = (
     DeletedUnread(),
@@ -66,9 +66,9 @@ comes first."""
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _RANKS = {kind.name: number for number, kind in enumerate(KINDS)}
 SHARED = {kind.name: kind.shared_as for kind in KINDS if kind.shared_as is not None}
-"""The kinds of problems that several groups may share, each with the kind of the finding of their topic."""
-NOT_SHOWN = ("other_groups", "absent_groups")
-"""What the evidence has only for programs."""
+"""The kinds of findings whose cause several groups may share, each with the kind of that cause."""
+FOUND = [kind.name for kind in KINDS if kind.name in SHARED or kind.name not in SHARED.values()]
+"""The kinds that the table `findings` has: all but those that only a cause has, which groups share."""
 
 
 def kind_named(name: str) -> Kind[Any]:
@@ -79,8 +79,3 @@ def kind_named(name: str) -> Kind[Any]:
 def rank(name: str) -> int:
     """The place of a kind among KINDS; an unknown one is last."""
     return _RANKS.get(name, len(KINDS))
-
-
-def is_shared(kind: str | None, group_id: str | None) -> bool:
-    """Whether a finding of this kind is one that groups share."""
-    return kind in SHARED.values() and group_id is None

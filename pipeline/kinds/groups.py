@@ -244,7 +244,7 @@ class NoProgress(Kind[ReaderFacts]):
 
 
 class StoppedTogether(Kind[SharedFacts]):
-    """[Three or more groups have stopped at about the same time](#which-problems-do-groups-share)."""
+    """[Three or more groups have stopped at about the same time](#what-do-groups-have-in-common)."""
 
     name = "stopped_together"
     subject = Subject.TOPIC

@@ -128,14 +128,14 @@ class Kind(Generic[F]):
         magnitude: what says how bad a problem is, compared with others of its kind.
         keys: what its evidence has, for docs/findings.md; with ReaderFacts, only what `figures` does not have.
         facts: what its finder knows.
-        shared_as: the kind of the one finding of a topic if several groups have this problem at about the same time; it
-            may be the kind itself. None if groups never share it.
+        shared_as: the kind of the cause if several groups have this problem at about the same time; it may be the kind
+            itself. None if groups never have a cause in common.
         instead_of: the kind that a group has without this cause: what silences that kind silences this one, too.
         begins_in_status: whether the evidence has `since`, which is earlier than when the problem was first seen.
-        is_dated: whether groups share it by when it began in each partition; else, by when it was first seen.
+        is_dated: whether it begins when its status began in each partition; else, when it is first seen.
         is_loss, is_loss_ahead: whether records were deleted unread, or will be.
         doubts_gauge: whether the lag gauge of a client is wrong.
-        resolved_after: how many snapshots without its problem resolve it; what groups share takes RESOLVED_AFTER.
+        resolved_after: how many snapshots without its problem resolve it.
     """
 
     name: str = ""

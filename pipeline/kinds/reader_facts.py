@@ -29,9 +29,8 @@ KEYS = (
 )
 """The keys of `figures`, for docs/findings.md."""
 SHARED_KEYS = (
-    "`groups` (names), and `groups_affected`, the number of all of them. What groups share also has `latest_since`: "
-    "when it began for the last of the groups, as `since` is for the first; `other_groups`, digests of groups that are "
-    "not named; `absent_groups`, when groups that could not be read had the problem last"
+    "`groups` (names), and `groups_affected`, the number of all of them. Of a cause that groups share, `since` is "
+    "`cause_since`"
 )
 """The keys of findings of a topic."""
 

@@ -49,11 +49,16 @@ def _read(lake: Lake, clusters: Collection[str], now: datetime) -> tuple[list[di
     ended = "coalesce(resolution_confirmed_at, resolved_at)"
     recent = f"(resolved_at IS NULL OR {ended} >= TIMESTAMP'{(now - LOOKED_BACK).isoformat()}')"
     where = f"{one_of('cluster', sorted(clusters))} AND {recent}"
-    findings = lake.query(f"SELECT * FROM {{findings}} WHERE {where}", FINDINGS)
+    # With all that have the cause of one of them: what is said of the cause must not change when some have ended.
+    of_causes = f"cause_id IN (SELECT cause_id FROM {{findings}} WHERE {where})"
+    findings = lake.query(f"SELECT * FROM {{findings}} WHERE ({where}) OR {of_causes}", FINDINGS)
     if not findings:
         return [], []
-    wanted = f"finding_id IN (SELECT finding_id FROM {{findings}} WHERE {where})"
     of_clusters = one_of("cluster", sorted(clusters))
+    wanted = (
+        f"finding_id IN (SELECT finding_id FROM {{findings}} WHERE {where} UNION "
+        f"SELECT cause_id FROM {{findings}} WHERE {where} AND cause_id IS NOT NULL)"
+    )
     statement = f"SELECT * FROM {{notifications}} WHERE {of_clusters} AND {wanted}"
     known = lake.query(statement, NOTIFICATIONS, FINDINGS)
     return findings, known

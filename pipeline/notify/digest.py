@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, named
 from pipeline.config import Config
-from pipeline.notify.due import Finding, Row, finding_of
+from pipeline.notify.due import Finding, Row, findings_of
 from pipeline.notify.message import LONGEST_NAME, Message, in_words, shown, title_of
 
 DIGEST = "digest"
@@ -105,9 +105,9 @@ def digest_of(
     config: Config,
     span: tuple[datetime, datetime],
 ) -> Digest:
-    """The digest from rows of `findings`, and of `slo` at the newest snapshots."""
+    """The digest from rows of `findings`, and of `slo` at the newest snapshots. Findings with one cause are one."""
     since, until = span
-    found = sorted((finding_of(row, config) for row in findings), key=lambda f: (-f.gravity, f"{f.first_seen}"))
+    found = sorted(findings_of(findings, config), key=lambda f: (-f.gravity, f"{f.first_seen}"))
     missed = (_missed(row, config) for row in slo)
     below = sorted((m for m in missed if m.attainment < m.target), key=lambda m: (m.attainment - m.target, m))
     return Digest(since, until, tuple(found), tuple(below), snapshots)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pipeline.config import Config
 from pipeline.config.owners import evidence_of
-from pipeline.kinds import is_shared
+from pipeline.kinds import SHARED
+from pipeline.kinds.causes import by_cause, merged
 from pipeline.tables import SEVERITIES
 
 OPENED, RESOLVED = "opened", "resolved"
@@ -62,15 +63,29 @@ def gravity(severity: str | None) -> int:
 
 def finding_of(row: Row, config: Config) -> Finding:
     """The finding of a row, with what the configuration says of it."""
+    # Not as the row has them: the configuration may have changed since the row was written.
+    owners = config.responsible()
+    of_owner = owners.values_of(row)
+    found = _of_columns(row)
+    owner, tier = of_owner.get("owner", found.owner), of_owner.get("tier", found.tier)
+    return replace(found, owner=owner, tier=tier, channels=owners.channels_of(row))
+
+
+def _of_columns(row: Row) -> Finding:
     names = Finding.__dataclass_fields__.keys() & row.keys()
     values = {name: row[name] for name in names}
     values |= {name: _in_utc(row.get(name)) for name in _TIMES}
     values["partitions"] = tuple(row.get("partitions") or ())
-    # Not as the row has them: the configuration may have changed since the row was written.
-    owners = config.responsible()
-    of_owner = owners.values_of(row)
-    values |= {name: of_owner[name] for name in ("owner", "tier") if name in of_owner}
-    return Finding(**values, channels=owners.channels_of(row))
+    return Finding(**values)
+
+
+def findings_of(rows: Iterable[Row], config: Config) -> list[Finding]:
+    """The findings of some rows; those with the same cause are one."""
+    found = []
+    for several in by_cause(rows):
+        findings = [(row, finding_of(row, config)) for row in several]
+        found.append(findings[0][1] if several[0]["cause_id"] is None else _merged(findings, findings))
+    return found
 
 
 def _in_utc(instant: datetime | None) -> datetime | None:
@@ -90,6 +105,10 @@ class Notification(NamedTuple):
     first_tried_at: datetime | None
     last_tried_at: datetime | None
     error: str | None
+
+
+Known = Mapping[tuple[str, str], Notification]
+"""The rows of one finding, by channel and event."""
 
 
 def notification_of(row: Row) -> Notification:
@@ -152,46 +171,118 @@ class Plan:
 def plan(findings: Iterable[Row], notifications: Iterable[Row], config: Config, now: datetime) -> Plan:
     """What is to be sent: findings that have begun to their channel, and their end wherever the beginning was sent.
 
-    A finding that ended before its beginning was sent is not sent at all. The end is sent even if the finding is
-    silenced, because it closes what the beginning has opened.
+    Findings with the same cause are sent together, under its `cause_id`. A finding that ended before its beginning was
+    sent is not sent at all. The end is sent even if the finding is silenced, because it closes what the beginning has
+    opened.
     """
     known: dict[tuple[str, str], dict[tuple[str, str], Notification]] = {}
     for row in map(notification_of, notifications):
         known.setdefault((row.cluster, row.finding_id), {})[row.channel, row.event] = row
     result = Plan()
-    for finding in (finding_of(row, config) for row in findings):
-        rows = known.get((finding.cluster, finding.finding_id), {})
-        if finding.resolved_at is None:
-            for channel in finding.channels:
-                if channel in config.channels:
-                    _open(finding, channel, rows, config, now, result)
+    for rows in by_cause(findings):
+        several = [(row, finding_of(row, config)) for row in rows]
+        if rows[0]["cause_id"] is None:
+            finding = several[0][1]
+            _plan_one(finding, known.get(_key(finding), {}), config, now, result)
         else:
-            for due in _ended(finding, rows, config, now):
-                result.due.setdefault(due.channel, []).append(due)
-    for several in result.due.values():
-        several.sort(key=_order)
+            _plan_cause(several, known, config, now, result)
+    for several_due in result.due.values():
+        several_due.sort(key=_order)
     return result
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.cluster, finding.finding_id
+
+
+def _plan_one(finding: Finding, rows: Known, config: Config, now: datetime, result: Plan) -> None:
+    if finding.resolved_at is not None:
+        _end(finding, rows, config, now, result)
+        return
+    why = _why_silenced(finding, config, now)
+    for channel in finding.channels:
+        _open(finding, channel, rows, config, now, result, why)
+
+
+def _plan_cause(
+    several: Sequence[tuple[Row, Finding]],
+    known: Mapping[tuple[str, str], Known],
+    config: Config,
+    now: datetime,
+    result: Plan,
+) -> None:
+    """Plans one message for all findings with a cause. It ends with the last of them.
+
+    Findings that were sent before it was known that they have something in common also end one by one. Those that are
+    silenced are left out, as long as others are not.
+    """
+    for _, finding in several:
+        if own := known.get(_key(finding)):
+            _plan_sent(finding, own, config, now, result)
+    first, _ = several[0]
+    of_cause = known.get((first["cluster"], first["cause_id"]), {})
+    lasting = [(row, finding) for row, finding in several if finding.resolved_at is None]
+    if not lasting:
+        _end(_merged(several, several), of_cause, config, now, result)
+        return
+    silenced = [_why_silenced(finding, config, now, SHARED[finding.kind]) for _, finding in lasting]
+    heard = [pair for pair, why in zip(lasting, silenced, strict=True) if why is None]
+    whole = _merged(heard or lasting, several)
+    sent = [channel for (channel, event), row in of_cause.items() if (event, row.status) == (OPENED, SENT)]
+    for channel in dict.fromkeys((*whole.channels, *sent)):
+        # Groups of another owner may follow when the cause is old.
+        _open(whole, channel, of_cause, config, now, result, None if heard else silenced[0], may_be_old=bool(of_cause))
+
+
+def _plan_sent(finding: Finding, own: Known, config: Config, now: datetime, result: Plan) -> None:
+    """Plans what follows for a finding that was sent before it had a cause."""
+    if finding.resolved_at is not None:
+        _end(finding, own, config, now, result)
+        return
+    why = _why_silenced(finding, config, now)
+    for (channel, event), row in own.items():
+        if (event, row.status) == (OPENED, SENT):
+            _open(finding, channel, own, config, now, result, why)
+
+
+def _merged(some: Sequence[tuple[Row, Finding]], several: Sequence[tuple[Row, Finding]]) -> Finding:
+    """Some of the findings with a cause as one, for the channels of all of their owners.
+
+    It began with the first of `several`, and has their owner if they have the same one. So neither changes when others
+    follow: Alertmanager takes an alert with another label for another one.
+    """
+    first = min(row["grouped_at"] for row, _ in several)
+    owners = {(finding.owner, finding.tier) for row, finding in several if row["grouped_at"] == first}
+    owner, tier = owners.pop() if len(owners) == 1 else (None, None)
+    channels = (*dict.fromkeys(name for _, finding in some for name in finding.channels),)
+    whole = _of_columns(merged([row for row, _ in some]))
+    return replace(whole, first_seen=_in_utc(first), owner=owner, tier=tier, channels=channels)
 
 
 def _open(
     finding: Finding,
     channel: str,
-    rows: Mapping[tuple[str, str], Notification],
+    rows: Known,
     config: Config,
     now: datetime,
     result: Plan,
+    why_silenced: str | None,
+    *,
+    may_be_old: bool = False,
 ) -> None:
+    if channel not in config.channels:
+        return
     before = rows.get((channel, OPENED))
     due = Due(finding, channel, OPENED, before)
+    least = config.channels[channel].severity
+    why = why_silenced or (f"less severe than {least}" if finding.gravity < gravity(least) else None)
     if before and before.status == SENT:
-        if config.channels[channel].type == "alertmanager" and not _why_held(finding, channel, config, now):
+        if config.channels[channel].type == "alertmanager" and not why:
             result.standing.setdefault(channel, []).append(finding)
         return
-    # Of what groups share, those of another owner may take part later.
-    may_be_late = bool(rows) and is_shared(finding.kind, finding.group_id)
-    if before is None and not may_be_late and _is_old(finding, config, now):
+    if before is None and not may_be_old and _is_old(finding, config, now):
         return
-    if why := _why_held(finding, channel, config, now):
+    if why:
         if not before or (before.status, before.error) != (HELD, why):
             result.held.append(due.untried(HELD, why))
         return
@@ -206,19 +297,19 @@ def _is_old(finding: Finding, config: Config, now: datetime) -> bool:
     return finding.first_seen is not None and finding.first_seen < oldest
 
 
-def _why_held(finding: Finding, channel: str, config: Config, now: datetime) -> str | None:
-    """Why an open finding is not sent now; None if it is."""
+def _why_silenced(finding: Finding, config: Config, now: datetime, of_cause: str | None = None) -> str | None:
+    """Why a finding is silenced; None if it is not. It also is if the kind of its cause is."""
+    if not config.silences:
+        return None
+    kinds = {finding.kind, of_cause or finding.kind}
     facts = evidence_of({"evidence": finding.evidence})
     for silence in config.silences:
-        if silence.covers(finding.cluster, finding.group_id, finding.topic, finding.kind, now, facts):
+        if any(silence.covers(finding.cluster, finding.group_id, finding.topic, kind, now, facts) for kind in kinds):
             return f"silenced: {silence.reason}"
-    least = config.channels[channel].severity
-    return f"less severe than {least}" if finding.gravity < gravity(least) else None
+    return None
 
 
-def _ended(
-    finding: Finding, rows: Mapping[tuple[str, str], Notification], config: Config, now: datetime
-) -> Iterator[Due]:
+def _end(finding: Finding, rows: Known, config: Config, now: datetime, result: Plan) -> None:
     for (channel, event), row in rows.items():
         end = rows.get((channel, RESOLVED))
         is_sent = end is not None and end.status == SENT
@@ -228,7 +319,7 @@ def _ended(
         may_be_open = config.channels[channel].type == "pagerduty" and row.status == FAILED and row.attempts > 0
         due = Due(finding, channel, RESOLVED, end)
         if (row.status == SENT or may_be_open) and not due.must_wait(now):
-            yield due
+            result.due.setdefault(channel, []).append(due)
 
 
 def _order(due: Due) -> tuple[int, bool, int, str, str]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from pipeline.common.subject import Subject, subject_of
 from pipeline.common.words import counted, group_address, named, spaced, visible
-from pipeline.kinds import NOT_SHOWN
 from pipeline.notify.due import OPENED, RESOLVED, Due, Finding
 
 SUMMARY, TEST = "summary", "test"
@@ -140,7 +139,7 @@ def evidence_in_words(evidence: str | None) -> str:
         return evidence
     if not isinstance(found, dict):
         return evidence
-    said = ((in_words(name), _value(value)) for name, value in found.items() if name not in NOT_SHOWN)
+    said = ((in_words(name), _value(value)) for name, value in found.items())
     return "; ".join(f"{name}: {value}" for name, value in said if value)
 
 

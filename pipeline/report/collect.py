@@ -34,7 +34,6 @@ from pipeline.report.model import ClusterPoint, Group, Instant, Point, Report, T
 from pipeline.report.timeline import CHANGES_LISTED
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
-    FINDING_HISTORY,
     FORECASTS,
     LAG,
     SLO,
@@ -113,10 +112,7 @@ def _incident(findings: Iterable[Finding], excerpt: Excerpt) -> Finding | None:
 
 def _with_now(excerpt: Excerpt, newest: Wanted, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings; open ones with what the newest snapshots say of them."""
-    lasting = [f.finding_id for f in findings if f.is_open]
-    columns = ("cluster", "finding_id", "group_id", "evidence", "topic", "partitions")
-    history = excerpt.at(FINDING_HISTORY, newest, columns) if lasting else None
-    return values.with_now(findings, history.where_in("finding_id", lasting).collected() if history else [])
+    return values.with_now(findings, excerpt.findings_at(newest) if any(f.is_open for f in findings) else [])
 
 
 def _instants(ledger: pa.Table, most: int) -> tuple[Instant, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.kinds import NOT_SHOWN, kind_named
+from pipeline.kinds import kind_named
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Finding:
     @property
     def shown_evidence(self) -> dict[str, Any]:
         """The evidence as a page shows it: long lists are cut."""
-        return {name: _cut(value) for name, value in self.evidence.items() if name not in NOT_SHOWN}
+        return {name: _cut(value) for name, value in self.evidence.items()}
 
     @property
     def is_open(self) -> bool:

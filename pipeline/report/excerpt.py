@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.analytics.findings.as_known import findings_as_known, lasting_at
 from pipeline.analytics.keys import FINDING, SNAPSHOT
@@ -21,6 +22,7 @@ from pipeline.common.data_source import NameFilter
 from pipeline.common.epoch import DAY_MS, now_ms, to_epoch_ms, utc, utc_date
 from pipeline.common.rows import Rows
 from pipeline.config.notify import Silence
+from pipeline.kinds.causes import with_causes_merged
 from pipeline.lake import Lake, further_back, instant_literal, of_each, one_of, since_days
 from pipeline.report import data, details
 from pipeline.report.selection import Selection
@@ -79,14 +81,19 @@ class Excerpt:
         return int(row["rows"])
 
     def findings(self) -> pa.Table:
-        """The rows of `findings`, as they were known at the end of the selected time."""
+        """The rows of `findings` as they were known at the end of the selected time, those with one cause as one."""
         found = self.lake.rows(FINDINGS, self._selected(FINDINGS)).collected_table()
         to_ms = self.selection.to_ms
         if to_ms is not None:
             found = findings_as_known(found, self._history(lasting_at(found, to_ms), to_ms), to_ms)
+        found = _merged(found)
         names = [*FINDING, "last_seen", "group_id", "client_id", "topic", "evidence"]
         concerns = _concerns(self.selection)
         return found.filter(pa.array([concerns(row) for row in found.select(names).to_pylist()], pa.bool_()))
+
+    def findings_at(self, wanted: Wanted) -> list[Mapping[str, Any]]:
+        """The rows of `finding_history` at the wanted snapshots, one for those with the same cause."""
+        return with_causes_merged(self.lake.rows(FINDING_HISTORY, of_each(wanted)).collected())
 
     def _history(self, findings: pa.Table, to_ms: int) -> Rows:
         """The rows of `finding_history` of some findings, up to the end of the selected time."""
@@ -205,6 +212,15 @@ class Excerpt:
             ):  # if a cluster has failed for a week, the week before that is shown: old lag is something
                 newest |= {row["cluster"]: row["newest"] for row in rows if row["cluster"] not in newest}
         return {cluster: utc_date(snapshot_id - DAYS * DAY_MS) for cluster, snapshot_id in newest.items()}
+
+
+def _merged(findings: pa.Table) -> pa.Table:
+    """The rows of findings without a cause, and one for each cause; they have the same columns."""
+    has_cause = pc.is_valid(findings["cause_id"])
+    if not pc.any(has_cause).as_py():
+        return findings
+    of_causes = with_causes_merged(findings.filter(has_cause).to_pylist())
+    return pa.concat_tables([findings.filter(pc.invert(has_cause)), pa.Table.from_pylist(of_causes, findings.schema)])
 
 
 def by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -57,7 +57,7 @@ def findings(rows: pa.Table) -> tuple[Finding, ...]:
     )
 
 
-def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tuple[Finding, ...]:
+def with_now(findings: Iterable[Finding], rows: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
     """The findings with what `Excerpt.at` has of them."""
     now = {
         (row["cluster"], row["finding_id"]): {
@@ -67,7 +67,7 @@ def with_now(findings: Iterable[Finding], rows: Iterable[dict[str, Any]]) -> tup
         }
         for row in rows
     }
-    return tuple(replace(f, **now.get((f.cluster, f.finding_id), {})) for f in findings)
+    return tuple(replace(f, **now.get((f.cluster, f.finding_id), {})) if f.is_open else f for f in findings)
 
 
 def with_silences(findings: Iterable[Finding], silences: Iterable[Silence], at: datetime) -> tuple[Finding, ...]:

@@ -69,9 +69,9 @@ __all__ = (
     "Table",
 )
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """Raised whenever a table or a column is added. A newer lake is refused; an older one gets what it lacks."""
-OLDEST_VERSION = 17
+OLDEST_VERSION = 18
 """Raised to SCHEMA_VERSION whenever rows that are stored can no longer be read. An older lake is refused."""
 
 TABLES = (

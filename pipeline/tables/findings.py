@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, DoubleType
 
-from pipeline.kinds import KINDS
+from pipeline.kinds import FOUND
 from pipeline.tables.columns import CLUSTER, INT, SNAPSHOT, STRING, TIMESTAMP, Column, Table, schema
 
 SEVERITIES = ("info", "warning", "critical")
@@ -10,7 +10,7 @@ SEVERITIES = ("info", "warning", "critical")
 
 _FINDING_ID: Column = ("finding_id", STRING, "hash of kind, identity and first_seen")
 
-_KIND: Column = ("kind", STRING, " | ".join(kind.name for kind in KINDS))
+_KIND: Column = ("kind", STRING, " | ".join(FOUND))
 
 _CONCERNED: Column = ("group_id", STRING, "consumer group; NULL = the cause is a topic, or the whole cluster")
 
@@ -19,6 +19,16 @@ _CLIENT: Column = ("client_id", STRING, "client.id; NULL = not the problem of a 
 _INSTANCE: Column = ("instance", STRING, "process with that client.id: its endpoint, file or address")
 
 _CAUSE: Column = ("topic", STRING, "the topic that is the cause; NULL = not a single topic, or not known")
+
+_SHARED_CAUSE: tuple[Column, ...] = (
+    (
+        "cause_id",
+        STRING,
+        "what the group has in common with others: see the view causes in findings.md; for ever; NULL = nothing",
+    ),
+    ("cause_since", TIMESTAMP, "when the problem began in the first of the groups with this cause_id"),
+    ("grouped_at", TIMESTAMP, "the first snapshot that shows that the finding has this cause"),
+)
 
 _PROBLEM: tuple[Column, ...] = (
     ("partitions", ArrayType(INT), "affected partitions of the topic"),
@@ -45,6 +55,7 @@ FINDINGS = Table(
         _CLIENT,
         _INSTANCE,
         _CAUSE,
+        *_SHARED_CAUSE,
         ("owner", STRING, "who should know, by [[owners]]; NULL if no rule matches"),
         ("tier", STRING, "how important it is, by the same rule; NULL = no rule matches, or the rule has no tier"),
         (
@@ -73,7 +84,7 @@ FINDINGS = Table(
 FINDING_HISTORY = Table(
     "finding_history",
     "Each finding at each snapshot with the problem, as it was then.",
-    schema(*SNAPSHOT, _FINDING_ID, _KIND, _CONCERNED, _CLIENT, _INSTANCE, _CAUSE, *_PROBLEM),
+    schema(*SNAPSHOT, _FINDING_ID, _KIND, _CONCERNED, _CLIENT, _INSTANCE, _CAUSE, *_SHARED_CAUSE, *_PROBLEM),
     key=("cluster", "snapshot_id", "finding_id"),
     partitioned_by=("cluster", "snapshot_date"),
 )
@@ -83,7 +94,7 @@ NOTIFICATIONS = Table(
     "Which findings were sent to which channels. A finding that a channel has never seen has no row here.",
     schema(
         CLUSTER,
-        _FINDING_ID,
+        ("finding_id", STRING, "the finding; of findings with a cause_id, which are sent together, the cause_id"),
         ("channel", STRING, "name of the channel in the configuration"),
         ("event", STRING, "opened | resolved"),
         (

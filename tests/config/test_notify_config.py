@@ -252,9 +252,9 @@ def test_findings_that_go_to_nobody_although_others_are_sent_are_a_warning(
     assert ["notifications.channel" in warning for warning in owners.warnings()] == [True] * warned
 
 
-def shared(*groups: str, kind: str = "deleted_unread", affected: int | None = None) -> dict[str, Any]:
+def of_topic(*groups: str, topic: str = "clicks", affected: int | None = None) -> dict[str, Any]:
     evidence = {"groups": groups, "groups_affected": len(groups) if affected is None else affected}
-    return {"kind": kind, "group_id": None, "topic": "clicks", "evidence": json.dumps(evidence)}
+    return {"kind": "recreated_topic", "group_id": None, "topic": topic, "evidence": json.dumps(evidence)}
 
 
 OWNED = Owners(
@@ -270,28 +270,17 @@ OWNED = Owners(
 @pytest.mark.parametrize(
     ("finding", "owner", "channels"),
     [
-        pytest.param(
-            shared("payments-1", "payments-2"), "payments", ("pager", "pay"), id="the rule of the groups is the first"
-        ),
-        pytest.param(
-            shared("payments-1", "junk", "web-1"), "clicks", ("pager", "pay", "low", "chat"), id="several owners"
-        ),
-        pytest.param(shared("payments-1", affected=2000), "clicks", ("pager", "pay", "chat"), id="not all are named"),
-        pytest.param(shared("payments-1", kind="recreated_topic"), "clicks", ("low",), id="the topic is the cause"),
+        pytest.param(of_topic("payments-1"), "clicks", ("low",), id="a rule for the topic is the first"),
+        pytest.param(of_topic("payments-1", "payments-2", topic="t"), "payments", ("pager", "pay"), id="of its groups"),
+        pytest.param(of_topic("payments-1", "web-1", topic="t"), None, ("chat",), id="of several owners"),
+        pytest.param(of_topic("payments-1", topic="t", affected=2000), None, ("chat",), id="not all are named"),
         pytest.param({"kind": "no_progress", "group_id": "web-1", "topic": "t"}, "web", ("chat",), id="of a group"),
     ],
 )
-def test_what_groups_share_is_sent_to_all_of_their_owners(
-    finding: dict[str, Any], owner: str, channels: tuple[str, ...]
-) -> None:
+def test_who_owns_a_finding_of_a_topic(finding: dict[str, Any], owner: str | None, channels: tuple[str, ...]) -> None:
     assert OWNED.values_of(finding)["owner"] == owner
     assert OWNED.channels_of(finding) == channels
     assert OWNED.values_of(finding)["channel"] == ", ".join(channels)
-
-
-def test_what_does_not_name_all_groups_is_sent_to_everybody_if_there_is_no_default() -> None:
-    owners = Owners(OWNED.rules)
-    assert owners.channels_of(shared("payments-1", affected=2000)) == ("pager", "pay", "low")
 
 
 UNHEARD = "channels.b: nothing is sent there, because neither [[owners]] nor [notifications] names it"

@@ -39,6 +39,9 @@ def write(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -
             lake = Lake(spark, LakeConfig(root=str(tmp_path)))
             lake.prepare()
             for table, some in rows.items():
+                if table is FINDINGS:
+                    store(lake, table, [as_stored(row) for row in some], "true")
+                    continue
                 dated = [
                     {name: value for name, value in row.items() if name != "minute"}
                     | {"cluster": "east", "snapshot_id": at(row["minute"]), "snapshot_date": utc_date(T0)}
@@ -118,10 +121,11 @@ def test_a_group_that_is_partly_read_can_be_judged_if_its_findings_had_nothing_t
         for minute in range(15)
         for unknown, partitions in [of(minute)]
     ]
-    lake = write({GROUP_STATUS: groups})
+    findings = [finding(case, *at_) for case, (_, at_, _) in PARTLY.items()]
+    lake = write({GROUP_STATUS: groups, FINDINGS: findings})
     judged = {"group": [at(13), at(14)], "topic": [], "cluster": [at(13), at(14)]}
     found = subjects_judged(lake, "east", judged, [], {"no_progress"}, has_clients=False)
-    with_parts = with_partly_read(lake, "east", found, [finding(case, *at_) for case, (_, at_, _) in PARTLY.items()])
+    with_parts = with_partly_read(lake, "east", found, findings)
     past = Past(whole=judged, others=with_parts)
     of_groups = {case: Key("no_progress", "east", case, None, None, None) for case in PARTLY}
     assert {case: past.judged_at(key) for case, key in of_groups.items()} == {
@@ -130,7 +134,7 @@ def test_a_group_that_is_partly_read_can_be_judged_if_its_findings_had_nothing_t
 
 
 def finding(group: str | None, first: int, worst: int, last: int, **values: Any) -> dict[str, Any]:
-    of = {"group_id": group, "client_id": None, "resolved_at": None, "evidence": "{}"}
+    of = {"cluster": "east", "finding_id": f"of {group}", "group_id": group, "client_id": None, "resolved_at": None}
     return of | {"first_seen": at(first), "worst_at": at(worst), "last_seen": at(last)} | values
 
 
@@ -139,12 +143,18 @@ WHOSE = {
     "of another group": (finding("h", 0, 0, 0), False),
     "resolved": (finding("g", 0, 0, 0, resolved_at=at(3)), False),
     "of a client": (finding(None, 0, 0, 0, client_id="c"), False),
-    "shared": (finding(None, 0, 0, 0, evidence='{"groups": ["g", "h"]}'), True),
+    "of the group": (finding("g", 0, 0, 0), True),
 }
 
 
+def as_stored(finding: dict[str, Any]) -> dict[str, Any]:
+    times = ("first_seen", "worst_at", "last_seen", "resolved_at")
+    return finding | {name: finding[name] and utc(finding[name]) for name in times}
+
+
 def test_only_findings_of_the_group_count(write: Write) -> None:
-    lake = write({GROUP_STATUS: [status("g", minute, unknown=1) for minute in (0, 14)]})
+    groups = [status("g", minute, unknown=1) for minute in (0, 14)]
+    lake = write({GROUP_STATUS: groups, FINDINGS: [one for one, _ in WHOSE.values()]})
     others = {"group g": {at(14): False}}
     found = {case: with_partly_read(lake, "east", others, [one]) for case, (one, _) in WHOSE.items()}
     assert found == {case: {"group g": {at(14): is_judged}} for case, (_, is_judged) in WHOSE.items()}

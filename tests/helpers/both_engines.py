@@ -39,6 +39,10 @@ def with_views(spark: SparkSession, rows: Rows) -> duckdb.DuckDBPyConnection:
         of_table = frame(spark, table, *some).select(*stored_columns(table))
         of_table.createOrReplaceTempView(name)
         duck.register(name, of_table.toArrow())
+    if "findings" in rows:
+        for name, query in queries_of("findings.md").items():
+            spark.sql(query).createOrReplaceTempView(name)
+            duck.execute(f"CREATE VIEW {name} AS {query}")
     return duck
 
 

@@ -27,7 +27,9 @@ SEVERITIES = {"falling_behind": "warning"}
 
 
 Found = dict[tuple[str, str | None, int], int | None]
-"""The minute in which each finding is resolved, by kind, group or topic, and first minute."""
+"""The minute in which each finding is resolved, by kind, group and first minute."""
+Grouped = dict[str, str]
+"""The groups that share each cause, as one text, by topic and the minutes in which it began and was first grouped."""
 
 
 def ms(minute: int) -> int:
@@ -88,8 +90,6 @@ def rows_found(
             for name in ("group", "topic")
         }
         rows = pa.Table.from_pylist([row for row in problems if minute_of(row["snapshot_id"]) in batch], OF_PROBLEMS)
-        last_seen = {to_epoch_ms(row["last_seen"]) for row in known.values()}
-        before = [row for row in history if row["group_id"] is None and was_read(row, batch, last_seen)]
         once: list[dict[str, Any]] = []
         for time in range(2):
             open_or_newer = [
@@ -97,7 +97,7 @@ def rows_found(
                 for row in known.values()
                 if row["resolved_at"] is None or to_epoch_ms(row["resolution_confirmed_at"]) >= ms(batch.start)
             ]
-            past = Past(as_known(open_or_newer), judged, history=before, together_ms=APART * MINUTE_MS)
+            past = Past(as_known(open_or_newer), judged, together_ms=APART * MINUTE_MS)
             new = finding_history(rows, past)
             known |= {row["finding_id"]: row for row in findings(findings_seen(new).to_pylist(), past)}
             if time == 0:
@@ -106,12 +106,6 @@ def rows_found(
                 assert sorted(once, key=str) == sorted(new.to_pylist(), key=str)
         history += once
     return known, history
-
-
-def was_read(row: dict[str, Any], batch: range, last_seen: set[int]) -> bool:
-    """Whether a row of the history is one that a job reads: of the ten snapshots before the batch, or the last one."""
-    at_ms = row["snapshot_id"]
-    return at_ms < ms(batch.start) and (at_ms >= ms(batch.start - 10) or at_ms in last_seen)
 
 
 def found_in(
@@ -124,6 +118,25 @@ def found_in(
         else minute_of(to_epoch_ms(row["resolved_at"]))
         for row in known.values()
     }
+
+
+def causes_in(
+    batches: list[range], problems: list[dict[str, Any]], unjudged: tuple[int, ...] = (), of: str = ""
+) -> Grouped:
+    """The findings of each cause: `t 0 30` has the groups whose problem began in t in minute 0, first seen in 30."""
+    known, _ = rows_found(batches, problems, unjudged, of)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in known.values():
+        if row["cause_id"] is not None:
+            found.setdefault(row["cause_id"], []).append(row)
+    named = {}
+    for rows in found.values():
+        (topic,), (since,) = {row["topic"] for row in rows}, {row["cause_since"] for row in rows}
+        grouped = min(minute_of(to_epoch_ms(row["grouped_at"])) for row in rows)
+        name = f"{topic} {minute_of(to_epoch_ms(since))} {grouped}"
+        assert name not in named
+        named[name] = "".join(sorted(row["group_id"] for row in rows))
+    return named
 
 
 def minute_of(at_ms: int) -> int:

@@ -90,25 +90,6 @@ def test_a_finding_about_a_topic_is_sent_to_the_owner_of_all_of_its_groups(
     assert [(name, one.finding.owner) for name, several in found.due.items() for one in several] == [(channel, owner)]
 
 
-def test_what_groups_share_is_sent_to_each_owner_and_to_that_of_a_group_that_joins_later(load: Load) -> None:
-    text = (
-        '[channels.other]\ntype = "webhook"\nurl = "http://h"\n[channels.third]\ntype = "webhook"\nurl = "http://h"\n'
-    )
-    for name, channel in (("pay", "other"), ("web", "third")):
-        text += f'[[owners]]\ngroup = "^{name}-"\nowner = "{name}"\nchannel = "{channel}"\n'
-    sent: list[dict[str, Any]] = []
-    # The group joins three days later, when a finding that is new to a channel would be too old to be sent.
-    expected = [
-        (NOW, ["pay-1", "pay-2", "else"], {"other", "chat"}),
-        (NOW + 3 * DAY, ["pay-1", "pay-2", "else", "web-1"], {"third"}),
-    ]
-    for now, groups, channels in expected:
-        evidence = json.dumps({"groups": groups, "groups_affected": len(groups)})
-        row = finding(kind="stopped_together", group_id=None, client_id=None, evidence=evidence)
-        assert once(config_of(load, text), row, known=sent, now=now).due.keys() == channels
-        sent += [notified(channel=channel) for channel in channels]
-
-
 def test_a_finding_about_a_cluster_is_not_that_of_the_groups_that_it_names(load: Load) -> None:
     """A broker that is gone concerns more than the groups whose partitions have no leader."""
     text = '[[owners]]\ngroup = "^pay-"\nowner = "pay"\n[[silences]]\ngroup = "^pay-"\nreason = "known"\n'

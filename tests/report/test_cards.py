@@ -171,7 +171,7 @@ def test_what_groups_share_is_on_the_card_of_its_topic_and_said_on_that_of_each_
 
 def test_long_lists_of_the_evidence_are_cut_on_a_page() -> None:
     names = [f"g{number:04}" for number in range(1_000)]
-    evidence = {"groups": names, "groups_affected": 1_001, "other_groups": "12345678"}
+    evidence = {"groups": names, "groups_affected": 1_001}
     found = finding("deleted_unread", group_id=None, topic="clicks", evidence=evidence)
     assert found.shown_evidence == {"groups": [*names[:20], "and 980 more"], "groups_affected": 1_001}
     page = render(report(group("payments"), findings=(found,), findings_open=1))

@@ -15,7 +15,10 @@ from pipeline.common.epoch import utc
 from pipeline.common.rows import Rows, bucketed
 from pipeline.tables import FINDING_HISTORY, FINDINGS
 
-_CHANGING = ("last_seen", "topic", "worst_at", "partitions", "severity", "magnitude", "summary", "evidence", "advice")
+_CHANGING = (
+    *("last_seen", "topic", "worst_at", "partitions", "severity", "magnitude", "summary", "evidence", "advice"),
+    *("cause_id", "cause_since", "grouped_at"),
+)
 _ENDS = ("resolved_at", "resolution_confirmed_at")
 
 
@@ -56,7 +59,8 @@ def _as_known(row: dict[str, Any], then: dict[str, Any], at: datetime) -> dict[s
         return {**row, **values}
     if then:
         values = {name: then[name] for name in _CHANGING}
-        values |= {name: utc(then[name]) for name in ("last_seen", "worst_at")}
+        times = ("last_seen", "worst_at", "cause_since", "grouped_at")
+        values |= {name: utc(then[name]) for name in times if then[name] is not None}
     else:
         about = next(row[name] for name in ("client_id", "group_id", "topic", "cluster") if row[name] is not None)
         unknown = f"{row['kind']} of {about}: nothing was kept from that time."

@@ -8,54 +8,60 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.findings.identity import Key, finding_id, is_shared
+from pipeline.analytics.findings.causes import Named, with_causes
+from pipeline.analytics.findings.identity import Key, finding_id
 from pipeline.analytics.findings.past import Past, Row, patience
-from pipeline.analytics.findings.shared_findings import Named, SharedFindings
-from pipeline.analytics.findings.shared_groups import groups_of, with_groups
-from pipeline.analytics.findings.skew import FALLING_BEHIND, HOT, with_skewed_groups
-from pipeline.analytics.findings.spans import Span, absences, assigned
+from pipeline.analytics.findings.skew import (
+    FALLING_BEHIND,
+    HOT,
+    assigned_if_skewed,
+    hot_partition,
+    with_skewed_groups,
+)
+from pipeline.analytics.findings.spans import Findings, Span, absences, assigned
 from pipeline.common.data_source import arrow_schema
-from pipeline.common.epoch import utc, utc_date
+from pipeline.common.epoch import to_epoch_ms, utc, utc_date
 from pipeline.kinds import SHARED
 from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
 from pipeline.tables.columns import LONG
 
 _TIMES = ("first_seen", "last_seen", "worst_at")
+_CAUSE = ("cause_id", "cause_since", "grouped_at")
 _WORST = ("partitions", "severity", "magnitude", "summary", "evidence", "advice")
 _KEPT = ("owner", "tier", "channel", "resolved_at", "resolution_confirmed_at")
 """What a finding keeps, although no snapshot says it."""
 _WHOSE = ("cluster", "finding_id", "kind", "group_id", "client_id", "instance")
 SO_FAR = StructType(
-    [FINDING_HISTORY.schema[name] for name in (*_WHOSE, "topic", *_WORST)]
-    + [StructField(name, LONG) for name in _TIMES]
+    [FINDING_HISTORY.schema[name] for name in (*_WHOSE, "topic", *_WORST, "cause_id")]
+    + [StructField(name, LONG) for name in (*_TIMES, *_CAUSE[1:])]
 )
-"""A finding as some snapshots saw it: `_WORST` and `topic` at its worst, and the instants, epoch ms."""
+"""A finding as some snapshots saw it: `_WORST` and `topic` at its worst, its cause, and the instants, epoch ms."""
 
 
 def finding_history(problems: pa.Table, past: Past) -> pa.Table:
     """The rows of `finding_history` for the problems in some snapshots.
 
-    All problems of a `Key` must be among them, and all of a kind that groups may share. A problem in a snapshot older
-    than last_seen of a finding belongs to that finding if the finding had begun by then, and never begins a new one. A
-    problem that comes back after its finding was resolved is a new finding. So is a problem of a client whose cause is
-    another topic.
+    All problems of a `Key` must be among them, and all of a kind whose causes groups may share. A problem in a snapshot
+    older than last_seen of a finding belongs to that finding if the finding had begun by then, and never begins a new
+    one. A problem that comes back after its finding was resolved is a new finding. So is a problem of a client whose
+    cause is another topic.
     """
-    known = _by_key(past.findings)
-    seen = _by_key(with_skewed_groups(problems.to_pylist()))
-    named = [*_of_groups(seen, known, past)]
-    for key in seen:
-        if key.kind not in SHARED:
-            named += _named(key, seen[key], known[key], past)
-    rows = [
-        {**row, "snapshot_date": utc_date(row["snapshot_id"]), "finding_id": finding_id(key, span.first_ms)}
-        for row, key, span in named
-    ]
-    return pa.Table.from_pylist(rows, arrow_schema(FINDING_HISTORY.schema))
+    known, seen = _by_key(past.findings), _by_key(with_skewed_groups(problems.to_pylist()))
+    named = [problem for key in seen for problem in _named(key, seen, known, past)]
+    of_groups = with_causes((problem for problem in named if problem[0]["kind"] in SHARED), past)
+    rows = [*of_groups, *(_with_id(*problem) for problem in named if problem[0]["kind"] not in SHARED)]
+    dated = [{**_with_instants(row, _CAUSE[1:]), "snapshot_date": utc_date(row["snapshot_id"])} for row in rows]
+    return pa.Table.from_pylist(dated, arrow_schema(FINDING_HISTORY.schema))
+
+
+def _with_id(row: Row, key: Key, span: Span) -> dict[str, Any]:
+    return {**row, "finding_id": finding_id(key, span.first_ms)}
 
 
 def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
@@ -65,41 +71,47 @@ def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     return found
 
 
-def _of_groups(seen: Mapping[Key, Sequence[Row]], known: Mapping[Key, Sequence[Row]], past: Past) -> Iterator[Named]:
-    """The problems of kinds that groups may share. A group with a hot partition does not fall behind as well."""
-    rows: dict[tuple[int, str], list[Row]] = defaultdict(list)
-    for key, problems in seen.items():
-        if key.kind in SHARED:
-            for row in problems:
-                rows[row["snapshot_id"], key.kind].append(row)
-    ids = sorted({at_ms for at_ms, _ in rows})
-    of_kinds = {}
-    for kind, shared_kind in SHARED.items():
-        of_kind = {key: several for key, several in known.items() if key.kind in (kind, shared_kind)}
-        of_kinds[kind] = SharedFindings(kind, of_kind, past, frozenset(ids))
-    of_kinds[HOT].instead, of_kinds[FALLING_BEHIND].instead = of_kinds[FALLING_BEHIND], of_kinds[HOT]
-    for at_ms in ids:
-        for kind, of in of_kinds.items():
-            yield from of.at(at_ms, rows[at_ms, kind])
-
-
-def _named(key: Key, problems: Sequence[Row], known: Sequence[Row], past: Past) -> Iterator[Named]:
-    """The problems that belong to a finding."""
-    ordered = sorted(problems, key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
-    spans = [Span(row["first_seen"], row["last_seen"], _cause(row), row["resolved_at"]) for row in known]
-    of = assigned([(row["snapshot_id"], _cause(row)) for row in ordered], spans, past.judged_at(key), patience(key))
+def _named(
+    key: Key, seen: Mapping[Key, Sequence[Row]], known: Mapping[Key, Sequence[Row]], past: Past
+) -> Iterator[Named]:
+    """The problems of a key that belong to a finding."""
+    if key.kind == HOT:
+        return  # with those of FALLING_BEHIND, which the same group has, too
+    if key.kind == FALLING_BEHIND:
+        both = [key._replace(kind=kind) for kind in (HOT, FALLING_BEHIND)]
+        of_kinds = {one.kind: Findings(_spans(known.get(one, ())), past.judged_at(one), patience(one)) for one in both}
+        yield from assigned_if_skewed([row for one in both for row in seen.get(one, ())], of_kinds)
+        return
+    ordered = sorted(seen[key], key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
+    at = [(row["snapshot_id"], _cause(row)) for row in ordered]
+    of = assigned(at, _spans(known.get(key, ())), past.judged_at(key), patience(key))
     yield from ((row, key, span) for row, span in zip(ordered, of, strict=True) if span is not None)
 
 
+def _spans(rows: Iterable[Row]) -> list[Span]:
+    return [
+        Span(
+            row["first_seen"],
+            row["last_seen"],
+            _cause(row),
+            row["resolved_at"],
+            row["resolution_confirmed_at"] or row["resolved_at"],
+        )
+        for row in rows
+    ]
+
+
 def _cause(row: Row) -> str | None:
-    return row["topic"] if row["client_id"] is not None else None  # only of a client, another topic is another finding
+    """What makes problems of one key different findings: of a client the topic, of a hot partition the partition."""
+    return row["topic"] if row["client_id"] is not None else hot_partition(row)
 
 
 def findings_seen(history: pa.Table) -> pa.Table:
     """A row of SO_FAR for each finding in rows of `finding_history`; all rows of a finding must be among them."""
     by_id: dict[str, list[Row]] = defaultdict(list)
     for row in history.to_pylist():
-        by_id[row["finding_id"]].append({**row, **dict.fromkeys(_TIMES, row["snapshot_id"])})
+        of_cause = {name: row[name] and to_epoch_ms(row[name]) for name in _CAUSE[1:]}
+        by_id[row["finding_id"]].append({**row, **of_cause, **dict.fromkeys(_TIMES, row["snapshot_id"])})
     return pa.Table.from_pylist([_so_far(rows) for rows in by_id.values()], arrow_schema(SO_FAR))
 
 
@@ -110,11 +122,15 @@ def _so_far(rows: Sequence[Row]) -> dict[str, Any]:
     if worst["client_id"] is not None:  # its newest known cause; a group may have several topics, and then names none
         newest = max(rows, key=lambda row: (row["topic"] is not None, row["last_seen"]))
         topic = newest["topic"]
-    evidence = worst["evidence"]
-    if is_shared(worst):  # with all of its groups so far, not only those of the worst moment
-        evidence = with_groups(evidence, (row["evidence"] for row in rows))
     first_ms, last_ms = min(row["first_seen"] for row in rows), max(row["last_seen"] for row in rows)
-    return {**worst, "topic": topic, "evidence": evidence, "first_seen": first_ms, "last_seen": last_ms}
+    found = {**worst, "topic": topic, "first_seen": first_ms, "last_seen": last_ms}
+    grouped = [row for row in rows if row["cause_id"] is not None]
+    if grouped:  # for ever with the cause under which it was first grouped, and with the topic of that
+        found |= {name: min(grouped, key=itemgetter("grouped_at"))[name] for name in _CAUSE}
+        of_topic = max((row for row in grouped if row["cause_id"] == found["cause_id"]), key=_badness)
+        if worst["cause_id"] is None:  # it was worst before, perhaps elsewhere
+            found |= {name: of_topic[name] for name in ("topic", "partitions")}
+    return found
 
 
 def _badness(row: Row) -> tuple[int, bool, float, int]:
@@ -139,10 +155,7 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
         row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
         key, absent = Key.of(row), []
         if row["resolved_at"] is None:
-            if is_shared(row):
-                absent = past.all_left(groups_of(row["evidence"]), row["last_seen"])
-            else:
-                absent = absences(row["last_seen"], past.judged_at(key), patience(key))
+            absent = absences(row["last_seen"], past.judged_at(key), patience(key))
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}
         if absent or of in new:
@@ -151,7 +164,10 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
 
 
 def _stored(row: Row) -> dict[str, Any]:
-    instants = (*_TIMES, "resolved_at", "resolution_confirmed_at")
-    times = {name: None if row[name] is None else utc(row[name]) for name in instants}
-    values = {**row, **times}
+    values = _with_instants(row, (*_TIMES, *_CAUSE[1:], "resolved_at", "resolution_confirmed_at"))
     return {name: values[name] for name in FINDINGS.columns}
+
+
+def _with_instants(row: Row, names: Sequence[str]) -> dict[str, Any]:
+    """The row with some of its columns as instants; they are epoch ms."""
+    return {**row, **{name: utc(row[name]) for name in names if row.get(name) is not None}}

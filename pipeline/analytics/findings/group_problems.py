@@ -2,7 +2,7 @@
 
 One cause is one problem, however many partitions it concerns. If a topic is the cause, such as one that was recreated,
 the problem has no group, and its evidence names the groups.
-What groups share because it began at about the same time is decided later, when problems become findings (`shared`).
+What groups have in common is decided later, when problems become findings (`causes`).
 """
 
 from __future__ import annotations

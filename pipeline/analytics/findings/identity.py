@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pipeline import kinds
 from pipeline.common.epoch import to_epoch_ms
-from pipeline.kinds import KINDS, SHARED
+from pipeline.kinds import KINDS
 
 OF_A_TOPIC = [kind.name for kind in KINDS if kind.subject.is_by_topic]
 """The kinds of problems that may exist for several topics at once. For other kinds, the topic is the cause."""
@@ -30,18 +30,8 @@ class Key(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Key:
         """The key of a problem, or of a finding."""
-        of_topic = row["topic"] if is_shared(row) or row["kind"] in OF_A_TOPIC else None
+        of_topic = row["topic"] if row["kind"] in OF_A_TOPIC else None
         return cls(row["kind"], row["cluster"], row["group_id"], row["client_id"], row["instance"], of_topic)
-
-    @classmethod
-    def shared(cls, row: Mapping[str, Any], topic: str) -> Key:
-        """The key of the finding of a topic that groups share which have such a problem."""
-        return cls(SHARED[row["kind"]], row["cluster"], None, None, None, topic)
-
-
-def is_shared(row: Mapping[str, Any]) -> bool:
-    """Whether a finding is one of a topic that groups share."""
-    return kinds.is_shared(row["kind"], row["group_id"])
 
 
 def finding_id(key: Key, first_ms: int) -> str:
@@ -49,6 +39,12 @@ def finding_id(key: Key, first_ms: int) -> str:
     values = ((name, value) for name, value in key._asdict().items() if value is not None)
     text = ",".join(f'"{name}":"{value.translate(_ESCAPES)}"' for name, value in values)
     return sha256(f'{{{text},"first_seen":{first_ms}}}'.encode()).hexdigest()
+
+
+def cause_id(kind: str, cluster: str, topic: str, since_ms: int, at_ms: int) -> str:
+    """The id of a cause: a hash of its kind and topic, of when it began, and of the first snapshot that shows it."""
+    text = json.dumps([kind, cluster, topic, since_ms, at_ms])
+    return sha256(text.encode()).hexdigest()
 
 
 def ids_in_cluster(findings: Iterable[Mapping[str, Any]], cluster: str) -> dict[str, str]:

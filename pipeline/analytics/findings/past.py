@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.analytics.findings.identity import Key
-from pipeline.analytics.findings.spans import absences
 from pipeline.common.epoch import to_epoch_ms
 from pipeline.kinds import Subject, kind_named
-from pipeline.kinds.kind import RESOLVED_AFTER
 
 Row = Mapping[str, Any]
 
@@ -25,8 +22,7 @@ class Past:
     `findings` are the rows of `findings` that are open, or were last seen after the first of these snapshots. `whole`
     are the snapshots, some before these included, in which each "group", each "topic", or the "cluster" could be
     judged. `others` has the subjects that could be judged in other snapshots (true), or not in these (false).
-    `history` are the newest rows of `finding_history`, in order, of open findings that groups share. `together_ms` is
-    that of the settings of statuses.
+    `together_ms` is that of the settings of statuses.
 
     A subject is what a finding is about, such as "client a": a client, else the members or the assignments of a group,
     else a group, else a topic, else the replicas of the cluster, or the whole cluster.
@@ -35,37 +31,17 @@ class Past:
     findings: Sequence[Row] = ()
     whole: Mapping[str, Collection[int]] = field(default_factory=dict)
     others: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
-    history: Sequence[Row] = ()
     together_ms: int = 0
 
     def judged_at(self, key: Key) -> list[int]:
         """The snapshots, in order, in which the subject could be judged."""
         return self._judged(*_subject(key))
 
-    def all_left(self, groups: Collection[str], last_ms: int, before_ms: int | None = None) -> list[int]:
-        """The snapshots that show that all of the groups no longer have a problem that was last seen at an instant.
-
-        Each group must have been judged RESOLVED_AFTER times, whenever that was. There are two: the first one without
-        the problem, and the one that confirms this, both of the group that took longest. None if too few were judged
-        before another instant.
-        """
-        every = sorted(self.whole.get("group", ()))
-        differing = {subject for group_id in groups if (subject := f"group {group_id}") in self.others}
-        lists = [self._judged(subject, "group") for subject in differing]
-        if len(differing) < len({*groups}) or not groups:
-            lists.append(every)
-        absent = [absences(last_ms, _before(judged_at, before_ms), RESOLVED_AFTER) for judged_at in lists]
-        return [max(of[0] for of in absent), max(of[-1] for of in absent)] if all(absent) else []
-
     def _judged(self, subject: str, of: str) -> list[int]:
         found = {*self.whole.get(of, ())}
         for at_ms, is_judged in self.others.get(subject, {}).items():
             (found.add if is_judged else found.discard)(at_ms)
         return sorted(found)
-
-
-def _before(judged_at: Sequence[int], before_ms: int | None) -> Sequence[int]:
-    return judged_at if before_ms is None else judged_at[: bisect_left(judged_at, before_ms)]
 
 
 def subjects(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from pipeline.analytics.findings.identity import Key
 from pipeline.analytics.findings.past import Row
+from pipeline.analytics.findings.spans import Findings, Span
 from pipeline.kinds import kind_named
 from pipeline.kinds.text import required
 
@@ -31,3 +33,26 @@ def with_skewed_groups(problems: Iterable[Row]) -> Iterator[Row]:
             places = [place for place in json.loads(row["places"] or "[]") if worst.items() <= place.items()]
             of = {"kind": HOT, "topic": topic, "partitions": [partition], "places": json.dumps(places)}
             yield {**row, **of, "is_weak": not evidence.get("is_hot_partition")}
+
+
+def hot_partition(row: Row) -> str | None:
+    """What makes two findings of HOT different ones: the partition. None for other kinds."""
+    if row["kind"] != HOT or row["topic"] is None or not row["partitions"]:
+        return None
+    return f"{row['topic']}-{row['partitions'][0]}"
+
+
+def assigned_if_skewed(problems: Sequence[Row], of_kinds: dict[str, Findings]) -> Iterator[tuple[Row, Key, Span]]:
+    """The problems of the two kinds of one group that belong to a finding: a group has only one of them at a time.
+
+    `of_kinds` are the findings so far of both kinds.
+    """
+    for row in sorted(problems, key=lambda row: (row["snapshot_id"], row["kind"] != HOT)):
+        at_ms, kind, partition = row["snapshot_id"], row["kind"], hot_partition(row)
+        other = of_kinds[FALLING_BEHIND if kind == HOT else HOT]
+        span = of_kinds[kind].continued(at_ms, partition)
+        may_begin = not row.get("is_weak") and of_kinds[kind].may_begin(at_ms) and not other.explain(at_ms)
+        if span is None and may_begin:
+            span = of_kinds[kind].begun(at_ms, partition)
+        if span is not None:
+            yield row, Key.of(row), span

@@ -1,12 +1,10 @@
 """When a hot partition is found, and when a group only falls behind. Small integers stand for minutes."""
 
-import json
-
 from tests.helpers.group_problems import (
     BATCHES,
+    causes_in,
     during,
     found_in,
-    rows_found,
 )
 
 HOT = {"kind": "falling_behind", "is_hot_partition": True}
@@ -43,19 +41,20 @@ def test_hot_partitions_of_different_topics_are_not_shared(batches: list[range])
         rows += during(range(30, 60), group, at=[("t", 0, 0), (topic, 3, 0)], **hot)
     assert {kind: group for kind, group, _ in found_in(batches, rows)}.keys() == {"hot_partition"}
     assert {group for _, group, _ in found_in(batches, rows)} == {*"abc"}
+    assert causes_in(batches, rows) == {}
 
 
 @BATCHES
 def test_a_hot_partition_of_several_groups_ends_when_another_one_is_the_worst(batches: list[range]) -> None:
     rows = during(range(30, 40), "abc", **HOT) + during(range(40, 60), "abc", at=[("t", 7, 0)], **OTHER_WORST)
-    assert found_in(batches, rows) == {("hot_partition", "t", 30): 40, ("falling_behind", "t", 42): None}
+    hot = {("hot_partition", group, 30): 40 for group in "abc"}
+    assert found_in(batches, rows) == hot | {("falling_behind", group, 42): None for group in "abc"}
+    assert causes_in(batches, rows) == {"t 30 30": "abc", "t 42 42": "abc"}
 
 
 @BATCHES
 def test_a_group_with_one_of_the_two_kinds_takes_part_in_no_other_one(batches: list[range]) -> None:
     rows = during(range(30, 60), "a", **HOT) + during(range(35, 60), "bcd", **NOT_HOT)
-    assert found_in(batches, rows) == {("hot_partition", "a", 30): None, ("falling_behind", "t", 35): None}
-    known, _ = rows_found(batches, rows)
-    assert [
-        json.loads(row["evidence"])["groups"] for row in known.values() if row["topic"] and not row["group_id"]
-    ] == [[*"bcd"]]
+    behind = {("falling_behind", group, 35): None for group in "bcd"}
+    assert found_in(batches, rows) == behind | {("hot_partition", "a", 30): None}
+    assert causes_in(batches, rows) == {"t 35 35": "bcd"}
