@@ -36,6 +36,8 @@ from pipeline.common.columns import aligned
 from pipeline.common.data_source import arrow_schema
 
 _NUMBER = "_number"
+_MOST_IN_PLAN = 1_000
+"""So many values may be literals of a plan of Spark."""
 """The column with the number of a row, by which rows are put in an order."""
 _ROWS_AS_PYTHON = 10_000
 """So many rows are Python's own values at a time, which need ten times the memory."""
@@ -90,7 +92,12 @@ class Rows:
     def where_in(self, column: str, values: Sequence[Any]) -> Rows:
         """The rows in which a column has one of the values."""
         if isinstance(self.rows, DataFrame):
-            return Rows(self.rows.where(F.col(column).isin(*values)))
+            if len(values) <= _MOST_IN_PLAN:
+                return Rows(self.rows.where(F.col(column).isin(*values)))
+            wanted = self.rows.sparkSession.createDataFrame(
+                [*zip(values, strict=True)], self.rows.select(column).schema
+            )
+            return Rows(self.rows.join(F.broadcast(wanted), column, how="left_semi"))
         is_among = pc.is_in(self.rows[column], pa.array(values, self.rows.schema.field(column).type))
         return Rows(self.rows.filter(is_among))
 

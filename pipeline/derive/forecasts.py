@@ -13,7 +13,7 @@ from pipeline.common.epoch import HOUR_MS
 from pipeline.common.rows import Rows, bucketed
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
-from pipeline.lake import of_snapshots, one_of
+from pipeline.lake import among, of_snapshots
 from pipeline.tables import FORECASTS, GROUP_STATUS
 
 MOST_GROUPS, MOST_PARTITIONS = 200, 5_000
@@ -72,6 +72,7 @@ def _far_behind(batch: Batch) -> dict[int, list[str]]:
 
 def _weeks(batch: Batch, groups: dict[int, list[str]]) -> Rows:
     """What was written for some groups in the hours before snapshots of earlier weeks."""
-    named = one_of("group_id", sorted({group for some in groups.values() for group in some}))
-    where = f"{of_snapshots(batch.cluster, batch.backlog.weeks)} AND {named} AND written_per_s_1h IS NOT NULL"
-    return batch.lake.rows(FORECASTS, where, *FORECAST_PARTS["weeks"].names)
+    names = sorted({group for some in groups.values() for group in some})
+    of_weeks = f"{of_snapshots(batch.cluster, batch.backlog.weeks)} AND written_per_s_1h IS NOT NULL"
+    where = f"{of_weeks} AND {among('group_id', names)}"
+    return batch.lake.rows(FORECASTS, where, *FORECAST_PARTS["weeks"].names).where_in("group_id", names)

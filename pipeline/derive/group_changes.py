@@ -22,7 +22,7 @@ from pipeline.common.rows import Rows, bucketed
 from pipeline.derive.backlog import MAX_LOOKBACK, Backlog, Snapshot
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
-from pipeline.lake import Lake, of_snapshots, one_of
+from pipeline.lake import Lake, among, of_snapshots
 from pipeline.lake.few_rows import FEW_FOR_SPARK
 from pipeline.tables import COMMITTED_OFFSETS, GROUP_CHANGES, GROUP_MEMBERS, WATERMARKS
 
@@ -73,7 +73,7 @@ def _in_same_topics(lake: Lake, cluster: str, changes: Rows) -> Rows:
     if not topics:
         return changes
     compared = of_snapshots(cluster, removed.distinct("snapshot_id") | removed.distinct("earlier_snapshot_id"))
-    topic_ids = topic_ids_of(lake, f"{compared} AND {one_of('topic', topics)}")
+    topic_ids = topic_ids_of(lake, f"{compared} AND {among('topic', topics)}")
     return changes.mapped(partial(in_same_topics, topic_ids=topic_ids), GROUP_CHANGES.schema)
 
 

@@ -60,7 +60,7 @@ _INSTANTS = ("first_seen", "worst_at", "last_seen")
 _KNOWN = """
     SELECT group_id, snapshot_id, partitions - greatest(rows_with_error, partitions_unknown) AS known
     FROM {{group_status}} WHERE {these} AND partitions > 0 AND group_id IN (
-        SELECT group_id FROM {{findings}} WHERE {of_cluster} AND resolved_at IS NULL AND client_id IS NULL
+        SELECT DISTINCT group_id FROM {{findings}} WHERE {of_cluster} AND resolved_at IS NULL AND client_id IS NULL
     )
 """
 """Of the groups with open findings. In an outage these may be all of the cluster: their names are not in the query."""

@@ -21,7 +21,7 @@ from pipeline.derive.backlog import MAX_LOOKBACK, Backlog
 from pipeline.derive.batch import Batch
 from pipeline.derive.lag import Readers
 from pipeline.derive.log_index import LONGEST_TAIL
-from pipeline.lake import of_cluster, of_snapshots, one_of
+from pipeline.lake import among, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     COMMITTED_OFFSETS,
     FINDINGS,
@@ -133,8 +133,8 @@ def _missing_replicas(batch: Batch) -> Rows:
     seen = of_snapshots(batch.cluster, sorted({*ids, *before.values(), *backlog.previous.values()}))
     watermarks = lake.rows(WATERMARKS, f"{seen} AND {IS_INCOMPLETE}", *replicas.REPLICA_PARTS["watermarks"].names)
     topics = sorted(watermarks.where_unknown("leader").distinct("topic"))
-    where = f"{batch.where} AND {one_of('topic', topics)}" if topics else "false"
-    parts = {"watermarks": watermarks, "lag": lake.rows(LAG, where, *replicas.REPLICA_PARTS["lag"].names)}
+    readers = lake.rows(LAG, f"{batch.where} AND {among('topic', topics)}", *replicas.REPLICA_PARTS["lag"].names)
+    parts = {"watermarks": watermarks, "lag": readers.where_in("topic", topics)}
     return replicas.find_missing_replicas(parts, before, backlog.previous, backlog.buckets)
 
 

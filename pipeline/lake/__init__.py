@@ -4,6 +4,7 @@ from pipeline.lake.conflicts import CONFLICT_TRIES, FAILURES, SPARK_ERRORS, is_c
 from pipeline.lake.lake import STAGED_OVER, STAGES, Clock, Lake
 from pipeline.lake.merge import Merged
 from pipeline.lake.predicates import (
+    among,
     before_day,
     further_back,
     instant_literal,
@@ -28,6 +29,7 @@ __all__ = [
     "Clock",
     "Lake",
     "Merged",
+    "among",
     "before_day",
     "further_back",
     "instant_literal",

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
 
 from pipeline.common.errors import LakeError
-from pipeline.lake.predicates import for_datafusion, of_cluster, one_of
+from pipeline.lake.predicates import MOST_NAMED, for_datafusion, of_cluster, one_of
 
 _KEEP_LOG = PostCommitHookProperties(cleanup_expired_logs=False)
 """Some commits make a checkpoint. delta-rs would at once delete commits that it replaces, before it is on the disk."""
@@ -120,11 +120,15 @@ def merged(existing: pa.Table, rows: pa.Table) -> Replacement:
 
 
 def _place(key: Sequence[str], rows: pa.Table, cluster: str) -> str:
-    """The predicate for the rows that may have one of the keys: each column of the key has one of its values."""
+    """The predicate for the rows that may have one of the keys: each column has one of its values, unless these are many.
+
+    DataFusion ends the process at 22,000 values in one predicate.
+    """
     parts = [of_cluster(cluster)]
     for name in key:
         values = rows[name].unique().to_pylist()
-        if name == "cluster" or not all(isinstance(value, str | int | None) for value in values):
+        is_wide = len(values) > MOST_NAMED or not all(isinstance(value, str | int | None) for value in values)
+        if name == "cluster" or is_wide:
             continue
         known = sorted(value for value in values if value is not None)
         either = [one_of(f'"{name}"', known)] if known else []

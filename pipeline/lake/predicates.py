@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -14,6 +15,8 @@ from pipeline.common.epoch import DAY_MS, HOUR_MS, utc, utc_date
 K = TypeVar("K", bound=Hashable)
 _LITERAL = re.compile(r"(?P<type>TIMESTAMP)?'(?P<text>(?:[^'\\]|\\.)*)'", re.DOTALL)
 """A text or an instant in Spark SQL."""
+MOST_NAMED = 1_000
+"""So many names may be in a predicate."""
 
 
 def quoted(text: str) -> str:
@@ -42,6 +45,21 @@ def _literal_for_datafusion(found: re.Match[str]) -> str:
 def one_of(column: str, values: Iterable[str | int]) -> str:
     """The predicate for rows that have one of the values in a column. `values` must not be empty."""
     return f"{column} IN ({_listed(quoted(v) if isinstance(v, str) else str(v) for v in values)})"
+
+
+def among(column: str, names: Collection[str]) -> str:
+    """The predicate for rows that have one of some names in a column, or perhaps others if there are many names.
+
+    So the rows must be chosen once more after they were read (`Rows.where_in`). DataFusion ends the process at 22,000
+    values in one predicate. Names are written as hashes, because anyone who may commit can give a group a name that no
+    two engines quote alike.
+    """
+    if not names:
+        return "false"
+    if len(names) > MOST_NAMED:
+        return f"{column} IS NOT NULL"
+    hashes = (hashlib.md5(name.encode(), usedforsecurity=False).hexdigest() for name in sorted(names))
+    return one_of(f"md5({column})", hashes)
 
 
 def of_cluster(cluster: str) -> str:

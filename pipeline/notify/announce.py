@@ -50,7 +50,8 @@ def _read(lake: Lake, clusters: Collection[str], now: datetime) -> tuple[list[di
     recent = f"(resolved_at IS NULL OR {ended} >= TIMESTAMP'{(now - LOOKED_BACK).isoformat()}')"
     where = f"{one_of('cluster', sorted(clusters))} AND {recent}"
     # With all that have the cause of one of them: what is said of the cause must not change when some have ended.
-    of_causes = f"cause_id IN (SELECT cause_id FROM {{findings}} WHERE {where})"
+    # DISTINCT, because DataFusion's time for equal values grows with the square of their number: 4 s for 20,000.
+    of_causes = f"cause_id IN (SELECT DISTINCT cause_id FROM {{findings}} WHERE {where})"
     findings = lake.query(f"SELECT * FROM {{findings}} WHERE ({where}) OR {of_causes}", FINDINGS)
     if not findings:
         return [], []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from pipeline.common.epoch import DAY_MS, now_ms, to_epoch_ms, utc, utc_date
 from pipeline.common.rows import Rows
 from pipeline.config.notify import Silence
 from pipeline.kinds.causes import with_causes_merged
-from pipeline.lake import Lake, further_back, instant_literal, of_each, one_of, since_days
+from pipeline.lake import Lake, among, further_back, instant_literal, of_each, one_of, since_days
 from pipeline.report import data, details
 from pipeline.report.selection import Selection
 from pipeline.tables import (
@@ -43,8 +42,6 @@ from pipeline.tables import (
 
 DAYS = 7
 """How many days, up to each cluster's newest snapshot, are shown if no beginning is given."""
-MOST_NAMED = 1_000
-"""So many names may be in a predicate. If there are more, rows are chosen after they were read."""
 Wanted = Mapping[str, Collection[int]]
 """Snapshots of each cluster."""
 
@@ -100,7 +97,7 @@ class Excerpt:
         ids = findings["finding_id"].to_pylist()
         begin = min(findings["first_seen"].to_pylist(), default=utc(to_ms))
         time = f"snapshot_id <= {to_ms} AND snapshot_date >= DATE'{utc_date(to_epoch_ms(begin))}'"
-        where = f"{time} AND {self._of_clusters()} AND {_one_of_names('finding_id', ids)}"
+        where = f"{time} AND {self._of_clusters()} AND {among('finding_id', ids)}"
         return self.lake.rows(FINDING_HISTORY, where).where_in("finding_id", ids)
 
     def changes(self, groups: Collection[str]) -> Rows:
@@ -146,7 +143,7 @@ class Excerpt:
 
     def _rows(self, table: Table, where: str, columns: Sequence[str], groups: Collection[str] | None) -> Rows:
         named = dict(self._names(table, where, groups))
-        predicates = [where, *(_one_of_names(column, names) for column, names in named.items())]
+        predicates = [where, *(among(column, names) for column, names in named.items())]
         rows = self.lake.rows(table, " AND ".join(predicates), *columns)
         for column, names in named.items():
             rows = rows.where_in(column, [*names])
@@ -229,19 +226,6 @@ def by_cluster(snapshots: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     for cluster, snapshot_id in sorted(snapshots):
         found[cluster].append(snapshot_id)
     return found
-
-
-def _one_of_names(column: str, names: Collection[str]) -> str:
-    """The predicate for rows that have one of the names, or perhaps others if there are many.
-
-    Names are written as hashes, because anyone who may commit can give a group a name that no two engines quote alike.
-    """
-    if not names:
-        return "false"
-    if len(names) > MOST_NAMED:
-        return f"{column} IS NOT NULL"
-    hashes = (hashlib.md5(name.encode(), usedforsecurity=False).hexdigest() for name in sorted(names))
-    return one_of(f"md5({column})", hashes)
 
 
 def _concerns(selection: Selection) -> Callable[[dict[str, Any]], bool]:

@@ -29,7 +29,9 @@ def selection_of(lake: Lake, finding_id: str) -> Selection:
     if not FINDING_ID.fullmatch(finding_id):
         raise LakeError(f"--incident {finding_id!a}: not a finding_id: 6 to 64 digits of 0-9 and a-f")
     is_meant = f"finding_id LIKE '{finding_id}%'"
-    of_cause = f"cause_id IN (SELECT cause_id FROM {{findings}} WHERE {is_meant} OR cause_id LIKE '{finding_id}%')"
+    of_cause = (
+        f"cause_id IN (SELECT DISTINCT cause_id FROM {{findings}} WHERE {is_meant} OR cause_id LIKE '{finding_id}%')"
+    )
     rows = with_causes_merged(lake.query(f"SELECT * FROM {{findings}} WHERE {is_meant} OR {of_cause}", FINDINGS))
     if not rows:
         raise LakeError(

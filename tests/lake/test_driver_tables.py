@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.common.epoch import to_epoch_ms, utc
 from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake, of_cluster, of_each, of_snapshots, of_windows, of_windows_within, one_of
+from pipeline.lake import Lake, among, of_cluster, of_each, of_snapshots, of_windows, of_windows_within, one_of
 from pipeline.lake.driver_tables import DriverTables, arrow_rows
 from pipeline.lake.durable import sync_versions
 from pipeline.lake.history import MOST_COMMITS
@@ -22,6 +22,7 @@ from pipeline.tables import (
     GROUP_CHANGES,
     LAG,
     LAG_HISTOGRAMS,
+    NOTIFICATIONS,
     QUARANTINE,
     SNAPSHOTS,
     TABLES,
@@ -141,6 +142,31 @@ def test_a_merge_updates_only_where_it_may(by_driver: Lake, by_spark: Lake) -> N
         assert counts == [(1, 0), (0, 0), (0, 1)]
         assert found(lake.frame(FINDINGS, of_cluster("east"))) == found(lake.frame_of(FINDINGS, [newer]))
         lake.delete(FINDINGS, of_cluster("east"))
+
+
+def test_a_merge_of_more_rows_than_a_predicate_may_name(by_driver: Lake) -> None:
+    """DataFusion ends the process at 22,000 values in one predicate."""
+    row = with_values(NOTIFICATIONS, full_row(NOTIFICATIONS), status="sent")
+    rows = [with_values(NOTIFICATIONS, row, finding_id=f"finding {number}") for number in range(25_000)]
+    others = [with_values(NOTIFICATIONS, one, status="held") for one in rows[-1_500:]]
+    more = [with_values(NOTIFICATIONS, row, finding_id=f"new {number}") for number in range(10)]
+    assert by_driver.merge(NOTIFICATIONS, rows, "east", "true") == (25_000, 0)
+    assert by_driver.merge(NOTIFICATIONS, [*others, *more], "east", "true") == (10, 1_500)
+    counted = "SELECT status, count(*) AS rows FROM {notifications} GROUP BY status"
+    found = by_driver.query(counted, NOTIFICATIONS)
+    assert {row["status"]: row["rows"] for row in found} == {"sent": 23_510, "held": 1_500}
+
+
+@pytest.mark.parametrize("number", [2, 25_000])
+def test_rows_are_found_by_however_many_names(by_driver: Lake, by_spark: Lake, number: int) -> None:
+    rows = [with_values(SNAPSHOTS, full_row(SNAPSHOTS), run_id=name) for name in HOSTILE]
+    by_driver.replace_rows(SNAPSHOTS, rows, of_snapshots("east", [ID]))
+    names = [HOSTILE[0], *(f"absent {n}" for n in range(number - 1))]
+    for lake in (by_driver, by_spark):
+        where = f"{of_snapshots('east', [ID])} AND {among('run_id', names)}"
+        found = lake.rows(SNAPSHOTS, where).where_in("run_id", names).collected()
+        assert [row["run_id"] for row in found] == [HOSTILE[0]]
+        assert lake.rows(SNAPSHOTS, among("run_id", [])).collected() == []
 
 
 @pytest.mark.parametrize("name", ["a b", "ü#?&", "quote'd"])

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from jobs.example import unpacked
 from pipeline.common.epoch import DAY_MS, utc, utc_date
 from pipeline.config import LakeConfig
-from pipeline.lake import Lake
-from pipeline.report import excerpt
+from pipeline.lake import Lake, predicates
 from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
 from pipeline.report.excerpt import DAYS, Excerpt
 from pipeline.report.selection import Selection
@@ -105,7 +104,7 @@ def test_names_are_searched_by_pythons_regular_expressions(named: Lake) -> None:
 
 
 def test_more_names_than_a_predicate_has_are_chosen_after_reading(named: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excerpt, "MOST_NAMED", 1)
+    monkeypatch.setattr(predicates, "MOST_NAMED", 1)
     assert groups_of(Excerpt(named, Selection(group="^p"))) == ["pay", "percent%_"]
 
 
