@@ -120,9 +120,9 @@ def merged(existing: pa.Table, rows: pa.Table) -> Replacement:
 
 
 def _place(key: Sequence[str], rows: pa.Table, cluster: str) -> str:
-    """The predicate for the rows that may have one of the keys: each column has one of its values, unless these are many.
+    """The predicate for the rows that may have one of the keys: each column has one of its values.
 
-    DataFusion ends the process at 22,000 values in one predicate.
+    A column with many values does not count: DataFusion ends the process at 22,000 of them in one predicate.
     """
     parts = [of_cluster(cluster)]
     for name in key:

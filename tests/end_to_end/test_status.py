@@ -16,6 +16,7 @@ from demo.workload.seeding import commit_offsets
 from jobs import report
 from pipeline.config import load_config
 from pipeline.derive import compute_lag
+from pipeline.kinds.causes import with_causes_merged
 from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
 from pipeline.report.attention import needs_attention
@@ -155,7 +156,11 @@ def test_a_group_is_judged_by_its_worst_partition(statuses: dict[str, list[Row]]
 
 def test_groups_that_stop_together_are_one_finding(lake: Lake, statuses: dict[str, list[Row]]) -> None:
     assert {row.status for name in TOGETHER for row in statuses[name][5:8]} == {"stopped"}
-    found = lake.query("SELECT * FROM {findings} WHERE topic = 'judged-shared'", FINDINGS)
+    rows = lake.query("SELECT * FROM {findings} WHERE topic = 'judged-shared'", FINDINGS)
+    assert {(row["kind"], row["group_id"].removeprefix("judged-")) for row in rows} == {
+        ("no_progress", name) for name in TOGETHER
+    }
+    found = with_causes_merged(rows)
     assert [(row["kind"], row["group_id"], row["partitions"]) for row in found] == [("stopped_together", None, [0])]
     at = [row.snapshot_at for row in statuses["well"]]
     assert (found[0]["first_seen"], found[0]["resolved_at"]) == (at[5].astimezone(UTC), at[8].astimezone(UTC))
@@ -184,7 +189,7 @@ def test_each_problem_is_one_finding_and_healthy_groups_have_none(lake: Lake, st
             *(row.first_seen, row.resolved_at),
         )
         for row in lake.frame(FINDINGS).collect()
-        if row.group_id is not None
+        if row.cause_id is None
     }
     assert found == {
         "stops": ("no_progress", ORDERS, [0], "others", None, "chat", at[5], None),
