@@ -64,7 +64,7 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
     _announce(excerpt, of_clusters)
     clusters = values.clusters(of_clusters)
     listed = details.findings(all_findings, FINDINGS_LISTED, excerpt.selection.finding_id)
-    findings = values.with_silences(values.findings(listed), excerpt.silences, excerpt.until(generated_at))
+    findings = values.findings(listed)
     incident = _incident(findings, excerpt)
     report = Report(title, generated_at, clusters, selection=excerpt.selection, incident=incident)
     if not clusters:
@@ -76,6 +76,7 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
     worst = values.made(Group, data.worst_first(groups, GROUPS_LISTED, found))
     instants = _instants(ledger, _most_instants(len(worst)))
     findings = _with_now(excerpt, newest, findings)
+    findings = values.with_silences(findings, excerpt.silences, excerpt.until(generated_at))
     parts = (
         partial(_at_newest, excerpt, newest, worst),
         partial(_over_time, excerpt, newest, worst, instants),
