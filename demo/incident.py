@@ -11,9 +11,9 @@ import pyarrow as pa
 import vl_convert
 
 from pipeline.common.arrow_sql import queried
+from pipeline.common.quantities import duration, size
 from pipeline.report.charts import VEGA_LITE
 from pipeline.report.names import visible
-from pipeline.report.units import duration, size
 from pipeline.tables import DATA_LOSS
 
 RUNGS = {

@@ -15,6 +15,8 @@ from jobs.argument_types import duration, instant, positive, regex
 from jobs.example import CONFIG, DEFAULT_FOLDER
 from pipeline.common.epoch import now_ms, to_epoch_ms
 from pipeline.common.errors import ConfigError, LaglakeError, NoLakeError
+from pipeline.common.quantities import at
+from pipeline.common.quantities import duration as age
 from pipeline.config import LakeConfig, load_config
 from pipeline.config.lake import lake_at
 from pipeline.report.export import as_csv, partitions_as_json
@@ -22,8 +24,6 @@ from pipeline.report.names import visible
 from pipeline.report.newest import Newest, read_newest
 from pipeline.report.selection import Selection
 from pipeline.report.terminal import format_partitions
-from pipeline.report.units import at
-from pipeline.report.units import duration as age
 
 _EPILOG = """\
 examples:

@@ -16,13 +16,13 @@ from pathlib import Path
 from jobs import cli
 from jobs.example import CONFIG, DEFAULT_FOLDER, PAGE, SETTINGS, unpacked
 from pipeline.common.errors import ConfigError, LaglakeError, LakeError, first_line
+from pipeline.common.quantities import at
 from pipeline.common.subject import subject_of
 from pipeline.report.cards import gravest_first
 from pipeline.report.model import Report
 from pipeline.report.names import visible
 from pipeline.report.saved import loaded
 from pipeline.report.terminal import GROUP_COLUMNS, GROUPS_LEGEND, format_groups
-from pipeline.report.units import at
 from pipeline.report.write import write_page
 
 NAMED = 5

@@ -12,7 +12,7 @@ from pipeline.kinds.group_commands import EXECUTE, STOP_FIRST, Commands, group_o
 from pipeline.kinds.groups import forecast_of, from_then, soon
 from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Words
 from pipeline.kinds.reader_facts import ReaderFacts, figures, unread, where, where_in
-from pipeline.kinds.text import counted, instant, iso, part, required, sentence, size_within, some
+from pipeline.kinds.text import counted, instant, iso, part, required, sentence, size, some
 
 _LOOKS_LIKE_A_RESET = " This looks like a reset by a tool or an admin client."
 
@@ -108,7 +108,7 @@ class Skipped(Kind[SkippedFacts]):
                 where(facts.rows, facts.of_partitions),
                 " while the group had no members, and skip up to ",
                 counted(facts.records, "record"),
-                part(" (", size_within(facts.records_bytes, facts.bytes_error), ")"),
+                part(" (", size(facts.records_bytes, facts.bytes_error), ")"),
                 part(", the first of them written at ", instant(facts.written_ms)),
                 ".",
                 _LOOKS_LIKE_A_RESET,

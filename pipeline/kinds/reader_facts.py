@@ -17,7 +17,7 @@ from pipeline.kinds.text import (
     part,
     rounded,
     sentence,
-    size_within,
+    size,
     some,
 )
 
@@ -126,7 +126,7 @@ def unread(facts: ReaderFacts, what: str = "unread") -> str | None:
     return sentence(
         f"; {what}: {counted(lag, 'record')}",
         f", of which {number(existing)} still exist" if existing is not None and existing < lag else None,
-        part(" (", size_within(facts.consumer_lag_bytes, facts.bytes_error), ")"),
+        part(" (", size(facts.consumer_lag_bytes, facts.bytes_error), ")"),
         part(", the oldest ", duration(facts.consumer_age_ms), " old"),
     )
 

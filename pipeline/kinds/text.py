@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, TypeVar
 
+from pipeline.common import quantities
 from pipeline.common.epoch import to_epoch_ms, utc_text
 
 T = TypeVar("T")
@@ -16,8 +16,6 @@ NAMED = 20
 """How many groups, topics or errors a sentence names."""
 LISTED = 1_000
 """How many groups or topics the evidence names. One finding with so many names is less than a finding for each."""
-_BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
-_TIMES = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000))
 _EXACT = 2**52
 """From this value on, a float has no digits after the point."""
 
@@ -82,51 +80,14 @@ def quotient(value: float | None, of: float | None) -> float | None:
     return None if value is None or of is None or of <= 0 else value / of
 
 
-def size(value: int | None) -> str | None:
-    """Bytes in decimal units: 1.2 MB."""
-    return None if value is None else _scaled(value, _BYTES, "B")
-
-
-def size_within(value: int | None, error: int | None) -> str | None:
-    """Bytes with their error, as the report writes them: 1.2 MB ± 100 kB; a bound if the error exceeds the value.
-
-    What is written covers the true value, because the rounding is added to the error. Without an error it is `size`.
-    """
-    if value is None or error is None or error <= 0:
-        return size(value)
-    if error > value:
-        return f"< {_scaled(value + error, _BYTES, 'B', _up)}"
-    shown = float(value)
-    for _, factor in reversed(_BYTES):
-        if value >= factor:
-            shown = (rounded(value / factor, 1) or 0) * factor
-    off = math.ceil(error + abs(value - shown))
-    return f"{size(value)} ± {_scaled(off, _BYTES, 'B', _up)}"
+def size(value: int | None, error: int | None = None) -> str | None:
+    """Bytes in decimal units, with their error: 1.2 MB ± 0.1 MB."""
+    return None if value is None else quantities.size(value, error)
 
 
 def duration(value: int | None) -> str | None:
-    """Milliseconds in a readable unit: 1.5 hours."""
-    return None if value is None else _scaled(value, _TIMES, "ms")
-
-
-def _nearest(value: float) -> float:
-    return rounded(value, 0) or 0
-
-
-def _up(value: float) -> float:
-    """Rounded up, except for what only comes from the division."""
-    return math.ceil(value - 1e-9)
-
-
-def _scaled(
-    value: int, units: tuple[tuple[str, int], ...], least: str, whole: Callable[[float], float] = _nearest
-) -> str:
-    for name, factor in units:
-        if value >= factor:
-            digits = tenths(whole(value / factor * 10) / 10)  # without ".0", as people write it
-            singular = name.removesuffix("s")
-            return f"{digits} {singular if digits == '1' and singular else name}"
-    return f"{value:,} {least}"
+    """Milliseconds in a readable unit: 1.5 h."""
+    return None if value is None else quantities.duration(value)
 
 
 def instant(epoch_ms: int | None) -> str | None:

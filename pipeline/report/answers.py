@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipeline.common.quantities import duration, size
 from pipeline.common.words import counted
 from pipeline.kinds import kind_named
 from pipeline.kinds.kind import Clock
@@ -15,7 +16,6 @@ from pipeline.kinds.text import figure
 from pipeline.report.details_model import Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group
 from pipeline.report.outlook import BY_WEEKS, band
-from pipeline.report.units import duration, size
 
 MEMBERS_NAMED = 3
 _NO_FORECAST = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from pipeline.common.quantities import at
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, named
 from pipeline.report.cards import findings_without_card
 from pipeline.report.details_model import Finding
 from pipeline.report.ledger_model import Cluster
 from pipeline.report.model import Report
-from pipeline.report.units import at
 
 Level = Literal["bad", "warn"]
 FINDINGS_NAMED = 20

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pipeline.common.epoch import to_epoch_ms
+from pipeline.common.quantities import clock
 from pipeline.common.subject import Subject, subject_of
 from pipeline.kinds import kind_named, rank
 from pipeline.kinds.command_lines import Around, Command, brokers_of, without_shown
@@ -20,7 +21,6 @@ from pipeline.kinds.kind import Clock
 from pipeline.report import answers
 from pipeline.report.details_model import VICTIMS_NAMED, Finding, Forecast, Partition, Verdict
 from pipeline.report.model import Group, Report
-from pipeline.report.units import clock
 
 CARDS = 20
 """The most cards on a page."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 
+from pipeline.common.quantities import at, duration, instant, size
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, named, spaced, visible
 from pipeline.report.attention import needs_attention
@@ -15,7 +16,6 @@ from pipeline.report.names import owner_in_words
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook
 from pipeline.report.seen import finding_in_words, what_was_seen
 from pipeline.report.timeline import Event, events, finding_events
-from pipeline.report.units import at, duration, instant, size
 
 MOST_GROUPS = 10
 """The groups with the most lag, which have a section of their own."""

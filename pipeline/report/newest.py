@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pipeline.common.data_source import NameFilter
 from pipeline.common.errors import LakeError, NoLakeError
+from pipeline.common.quantities import at as at_utc
 from pipeline.config.lake import is_lake
 from pipeline.lake import VERSION_PROPERTY, of_each, one_of, why_refused
 from pipeline.lake.driver_tables import DriverTables
@@ -18,7 +19,6 @@ from pipeline.report.model import names_of
 from pipeline.report.names import cut, visible, visible_name
 from pipeline.report.selection import Selection
 from pipeline.report.terminal import NAME_COLUMNS, NO_LAG
-from pipeline.report.units import at as at_utc
 from pipeline.tables import COMPUTED, LAG, READABLE, SCHEMA_VERSION, SNAPSHOTS
 
 _WORST_FIRST = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import floor
 
+from pipeline.common.quantities import duration, size
 from pipeline.report.details_model import Forecast, Objective
 from pipeline.report.model import Group, Report
-from pipeline.report.units import duration, size
 
 _REASONS = {
     "never_at_this_rate": "never caught up at this rate",

@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from pipeline.common.epoch import to_epoch_ms
+from pipeline.common.quantities import duration, instant, size
 from pipeline.common.subject import subject_of
 from pipeline.common.words import spaced
 from pipeline.report import charts
@@ -31,7 +32,6 @@ from pipeline.report.outlook import caught_up, share
 from pipeline.report.payload import payload
 from pipeline.report.search import searched
 from pipeline.report.seen import finding_in_words, what_was_seen
-from pipeline.report.units import duration, instant, size
 
 _GROUP_SCRIPTS = ("changes.js", "heat.js", "group.js")
 _SCRIPTS = (

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from itertools import groupby, pairwise
 from typing import Any
 
+from pipeline.common.quantities import duration, size
 from pipeline.report.ahead import Ahead, ahead
 from pipeline.report.charts import charts, colour
 from pipeline.report.details_model import Gauge, Partition
@@ -17,7 +18,6 @@ from pipeline.report.names import owner_in_words, visible, visible_name
 from pipeline.report.outlook import forecast_of, objectives_in_words, objectives_of, outlook, rates, why_no_bytes
 from pipeline.report.targets import targets
 from pipeline.report.timeline import counts, events
-from pipeline.report.units import duration, size
 
 _UNITS = {
     "records": "consumer_lag",

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
+from pipeline.common.quantities import at
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, spaced
 from pipeline.report.details_model import Finding
 from pipeline.report.model import Report
-from pipeline.report.units import at
 
 
 def finding_in_words(finding: Finding) -> str:

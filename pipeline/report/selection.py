@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.common.quantities import at
 from pipeline.common.words import named
-from pipeline.report.units import at
 
 FINDING_ID = re.compile("[0-9a-f]{6,64}")
 """The first digits of a finding_id, by which a finding is found."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipeline.common.quantities import duration, size
 from pipeline.report.details_model import Partition
 from pipeline.report.model import Group, by_lag
 from pipeline.report.names import columns, cut, padded, visible, visible_name
-from pipeline.report.units import duration, size
 from pipeline.tables import DATA_LOSS
 
 NAME_COLUMNS = 44

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.common.quantities import clock
 from pipeline.common.subject import Subject
 from pipeline.config.notify import Silence
 from pipeline.kinds import KINDS, kind_named
@@ -17,7 +18,6 @@ from pipeline.report.details_model import Finding
 from pipeline.report.export import as_json
 from pipeline.report.names import visible
 from pipeline.report.page import render
-from pipeline.report.units import clock
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, cards_of, finding, group, report
 
 HOUR = 60 * MINUTE

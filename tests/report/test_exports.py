@@ -11,7 +11,6 @@ from pipeline.report.excerpt import Excerpt
 from pipeline.report.export import as_json
 from pipeline.report.names import columns, cut, visible
 from pipeline.report.terminal import format_groups, format_partitions
-from pipeline.report.units import size
 from pipeline.report.write import write_report
 from tests.helpers.reports import (
     HOSTILE,
@@ -141,45 +140,6 @@ class TestTerminalTable:
         counts = {"ok": 1, "no_commit": 2}
         table = format_groups([group(statuses=counts, not_committed_offsets=1_234)])
         assert table.endswith("no_commit 2 (up to 1,234 offsets), ok 1")
-
-    @pytest.mark.parametrize(
-        ("value", "error", "expected"),
-        [
-            pytest.param(2_900_000, None, "2.9 MB", id="no error is stated"),
-            pytest.param(2_900_000, 0, "2.9 MB", id="exact"),
-            pytest.param(2_900_000, 100_000, "2.9 MB ± 0.1 MB", id="in one unit"),
-            pytest.param(2_940_000, 110_000, "2.9 MB ± 0.2 MB", id="what is rounded off is part of the error"),
-            pytest.param(1_234_567, 900, "1.23 MB ± 10 kB", id="an error too small for the unit"),
-            pytest.param(287_000, 1_010_000, "< 1.3 MB", id="the error exceeds the value"),
-            pytest.param(1_000, 1_000, "1 kB ± 1 kB", id="the error is as large as the value"),
-            pytest.param(1_000, 1_001, "< 2.1 kB", id="the error is larger by one"),
-            pytest.param(0, 5, "< 5 B", id="none, give or take some"),
-            pytest.param(-40_000, 500, "−40 kB ± 0.5 kB", id="negative"),
-            pytest.param(-5, 100, "> −110 B", id="negative, and the error exceeds it"),
-        ],
-    )
-    def test_values_and_errors_are_rounded_to_readable_digits(
-        self, value: int, error: int | None, expected: str
-    ) -> None:
-        assert size(value, error) == expected
-
-    def test_the_rounded_error_covers_the_stated_one(self) -> None:
-        """The text, converted back to bytes, always covers at least the range of value and error."""
-        units = {"B": 1, "kB": 1_000, "MB": 10**6, "GB": 10**9}
-
-        def read(text: str) -> float:
-            number, unit = text.split()
-            return float(number.replace(",", "")) * units[unit]
-
-        for value in (0, 1, 999, 1_005, 99_949, 123_456, 999_999, 7_654_321, 10**12 + 1):
-            for error in (1, 9, 95, 1_049, 12_345, 999_999, 10**9):
-                shown = size(value, error)
-                if error > value:
-                    assert read(shown.removeprefix("< ")) >= value + error
-                else:
-                    middle, around = map(read, shown.split(" ± "))
-                    assert middle - around <= value - error + 1e-3
-                    assert middle + around >= value + error - 1e-3
 
     def test_without_groups_a_line_says_so(self) -> None:
         assert format_groups([]) == "No consumer group has lag yet."

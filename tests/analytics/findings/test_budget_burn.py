@@ -121,8 +121,8 @@ def test_the_words_of_a_fast_one() -> None:
     assert problem["magnitude"] == pytest.approx(20)
     # 75.6 minutes are left, and 12 are used in an hour: 6.3 hours.
     assert problem["summary"] == (
-        "Objective checkout: consumer_age_ms < 60000 was missed for 12 minutes of the last hour, and must be met for "
-        "99 % of 7 days. 75 % of the error budget is left, and at this rate it lasts for 6.3 hours."
+        "Objective checkout: consumer_age_ms < 60000 was missed for 12 min of the last hour, and must be met for "
+        "99 % of 7 d. 75 % of the error budget is left, and at this rate it lasts for 6.3 h."
     )
     assert problem["evidence"] == {
         "slos": ["checkout"],
@@ -145,15 +145,15 @@ def test_no_more_of_an_hour_is_missed_than_there_is() -> None:
     (problem,) = problems(budget(90, 90, burn_rate_1h=100.0, budget_left=10.8 / 100.8))
     assert " was missed during all of the last hour, and must be met for " in problem["summary"]
     # 10.8 minutes are left, and 60 are used in an hour: 10.8 minutes.
-    assert problem["summary"].endswith(" and at this rate it lasts for 10.8 minutes.")
+    assert problem["summary"].endswith(" and at this rate it lasts for 10.8 min.")
     assert problem["evidence"]["used_up_at"] == "2026-01-31T12:10:48Z"
 
 
 def test_the_words_of_a_slow_one_whose_budget_is_used_up() -> None:
     (problem,) = problems(budget(0, 6, target=0.9995, budget_left=-0.2))
     assert problem["summary"] == (
-        "Objective checkout: consumer_age_ms < 60000 was missed for 6 minutes of the last 6 hours, and must be met for "
-        "99.95 % of 7 days. The error budget is used up."
+        "Objective checkout: consumer_age_ms < 60000 was missed for 6 min of the last 6 hours, and must be met for "
+        "99.95 % of 7 d. The error budget is used up."
     )
     assert "used_up_at" not in problem["evidence"]
 

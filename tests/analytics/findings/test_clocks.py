@@ -40,7 +40,7 @@ def test_a_topic_with_timestamps_that_are_ahead_is_a_problem() -> None:
     assert {topic: row["severity"] for topic, row in found.items()} == {t: s for t, (_, s) in CASES.items() if s}
     row = found["a-day"]
     assert row["summary"] == (
-        "Timestamps of records in 2 partitions are in the future, by up to 1 day: times of lag are not exact there, "
+        "Timestamps of records in 2 partitions are in the future, by up to 1 d: times of lag are not exact there, "
         "and retention keeps these records longer."
     )
     assert (row["kind"], row["group_id"], row["partitions"], row["magnitude"]) == (
@@ -87,7 +87,7 @@ def test_a_topic_with_seconds_in_place_of_milliseconds_is_a_problem() -> None:
     row = found["now"]
     assert row["summary"] == (
         "Timestamps of records in 2 partitions look like seconds, where Kafka has milliseconds: 1,769,860,740 is an "
-        "instant in January 1970. Times of lag are 1,000 times too small there, ages are 20,464 days, and retention by "
+        "instant in January 1970. Times of lag are 1,000 times too small there, ages are 20,464 d, and retention by "
         "time, if the topic has one, deletes these records as soon as it can."
     )
     behind = NOW_MS - (NOW_MS // 1_000 - 60)

@@ -67,7 +67,7 @@ def test_the_finding_says_when_and_how_to_keep_the_position() -> None:
     found = problems(scene)["commits_expire", "g", "t"]
     assert found["severity"] == "warning"
     assert found["summary"] == (
-        "Kafka may remove the group's committed offsets from 2026-02-01 06:00 UTC on, in 18 hours; the group last had "
+        "Kafka may remove the group's committed offsets from 2026-02-01 06:00 UTC on, in 18 h; the group last had "
         "members at 2026-01-25 06:00 UTC, and 1,400 records are unread."
     )
     assert found["evidence"]["commits_expire_at"] == "2026-02-01T06:00:00Z"

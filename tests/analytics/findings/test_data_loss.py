@@ -79,7 +79,7 @@ def test_log_start_that_gains_on_the_reader_will_delete_unread_records(
     assert (found and -found["magnitude"]) == (None if left is None else left * 60_000)
     if found and left == 10:
         assert found["summary"].startswith(
-            "Retention may delete unread records from 2026-01-31 12:10 UTC on, in 10 minutes, first of partition 1 of "
+            "Retention may delete unread records from 2026-01-31 12:10 UTC on, in 10 min, first of partition 1 of "
             "topic t; unread: 700 records"
         )
         assert found["evidence"]["deleted_at"] == "2026-01-31T12:10:00Z"

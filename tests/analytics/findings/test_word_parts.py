@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.common.epoch import HOUR_MS
 from pipeline.kinds.text import (
     counted,
     duration,
@@ -18,7 +17,6 @@ from pipeline.kinds.text import (
     rounded,
     sentence,
     size,
-    size_within,
     tenths,
 )
 from tests.helpers.worded import NOON_MS
@@ -55,64 +53,6 @@ def test_numbers_have_commas(value: float, text: str) -> None:
 @pytest.mark.parametrize(("value", "text"), [(10.0, "10"), (12.5, "12.5"), (0.04, "0"), (1_234.56, "1,234.6")])
 def test_rates_have_at_most_one_digit_after_the_point(value: float, text: str) -> None:
     assert tenths(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1_000, "1 kB"),
-        (1_049, "1 kB"),
-        (1_050, "1.1 kB"),
-        (999_949, "999.9 kB"),
-        (999_950, "1,000 kB"),
-        (1_000_000, "1 MB"),
-        (2_540_000_000, "2.5 GB"),
-        (LARGEST, "9,223,372,036.9 GB"),
-    ],
-)
-def test_bytes_are_in_decimal_units(value: int, text: str) -> None:
-    assert size(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "text"),
-    [
-        (2_500_000, None, "2.5 MB"),
-        (2_500_000, 0, "2.5 MB"),
-        (2_500_000, 1, "2.5 MB ± 1 B"),
-        (2_540_000, 100_000, "2.5 MB ± 140 kB"),
-        (2_500_000, 2_500_000, "2.5 MB ± 2.5 MB"),
-        (2_500_000, 2_500_001, "< 5.1 MB"),
-        (0, 1, "< 1 B"),
-        (999, 1, "999 B ± 1 B"),
-        (None, 5, None),
-    ],
-)
-def test_the_error_of_bytes_covers_the_rounding(value: int | None, error: int | None, text: str | None) -> None:
-    assert size_within(value, error) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0 ms"),
-        (-5, "-5 ms"),
-        (999, "999 ms"),
-        (1_000, "1 s"),
-        (59_949, "59.9 s"),
-        (60_000, "1 minute"),
-        (90_000, "1.5 minutes"),
-        (HOUR_MS, "1 hour"),
-        (HOUR_MS + 179_999, "1 hour"),
-        (HOUR_MS + 180_000, "1.1 hours"),
-        (24 * HOUR_MS, "1 day"),
-        (48 * HOUR_MS, "2 days"),
-    ],
-)
-def test_times_are_in_a_readable_unit(value: int, text: str) -> None:
-    assert duration(value) == text
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ BURN = {
     "used_ms": HOUR_MS,
 }
 MISSED = "Objective a: consumer_lag <= 10 was missed"
-MUST = "and must be met for 99.9 % of 30 days."
+MUST = "and must be met for 99.9 % of 30 d."
 
 
 @pytest.mark.parametrize(
@@ -149,19 +149,19 @@ MUST = "and must be met for 99.9 % of 30 days."
             {"budget_left": 0.5},
             (
                 f"{MISSED} during all of the last hour, {MUST} 50 % of the error budget is left, and at this rate it "
-                "lasts for 21.6 minutes."
+                "lasts for 21.6 min."
             ),
         ),
         (
             {"used_ms": HOUR_MS - 1, "slos": ["a", "b", "c"]},
             (
-                f"{MISSED} for 60 minutes of the last hour, {MUST} The error budget is used up. Other objectives whose "
+                f"{MISSED} for 60 min of the last hour, {MUST} The error budget is used up. Other objectives whose "
                 "budget is used too fast: b, c."
             ),
         ),
         (
             {"is_fast": False, "span_ms": 6 * HOUR_MS},
-            f"{MISSED} for 1 hour of the last 6 hours, {MUST} The error budget is used up.",
+            f"{MISSED} for 1 h of the last 6 hours, {MUST} The error budget is used up.",
         ),
     ],
 )

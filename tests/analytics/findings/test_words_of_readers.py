@@ -48,7 +48,7 @@ SINCE = "Nothing has been committed since 2026-01-31 11:00 UTC"
         ({"consumer_lag": None, "consumer_age_ms": 5}, f"{SINCE}."),
         (
             {"consumer_lag": 2, "consumer_lag_bytes": 5, "bytes_error": 6, "consumer_age_ms": HOUR_MS},
-            f"{SINCE}; unread: 2 records (< 11 B), the oldest 1 hour old.",
+            f"{SINCE}; unread: 2 records (< 11 B), the oldest 1 h old.",
         ),
         ({"reason": "no_members"}, f"{SINCE}, and the group has no members (none was ever seen)."),
         (

@@ -1,4 +1,4 @@
-"""How the report writes bytes and durations: three digits, a readable unit, and the error."""
+"""How bytes, durations and instants are written: three digits, a readable unit, and the error."""
 
 from __future__ import annotations
 
