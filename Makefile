@@ -93,13 +93,13 @@ class-archive: check-java jars ## archive the classes of Java that a job uses, s
 	scripts/archive-classes.sh
 
 clean: ## remove everything that was built, including the demo's data in build/
-	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache pipeline/report/vega-*.js
+	rm -rf build dist laglake.egg-info .pytest_cache .mypy_cache .ruff_cache pipeline/report/page/vega-*.js
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment: `.light` has what `make try` needs, `.local` what jobs with --local need; `.installed`
 # has Spark, `.dev` and `.notebooks` add to that.
 INSTALL = $(PY) scripts/install.py
-MAKE_RUNTIME = $(PY) -c 'from pipeline.report.charts import runtime; runtime()'
+MAKE_RUNTIME = $(PY) -c 'from pipeline.report.charts.vega import runtime; runtime()'
 REQUIREMENTS := setup.cfg constraints.txt scripts/requirements.py scripts/install.py
 
 $(PY):

@@ -192,9 +192,9 @@ def take_snapshots(say: Callable[[str], None]) -> int:
 def print_results(lake: Lake) -> None:
     """Prints the groups, the open findings, and where everything is; also draws the picture of an incident."""
     from demo.incident import write_incident
-    from pipeline.report.excerpt import Excerpt
-    from pipeline.report.selection import Selection
-    from pipeline.report.terminal import GROUPS_LEGEND, format_groups
+    from pipeline.report.formats.terminal import GROUPS_LEGEND, format_groups
+    from pipeline.report.model.selection import Selection
+    from pipeline.report.read.excerpt import Excerpt
     from pipeline.report.write import groups_table
     from pipeline.tables import CLIENT_POSITIONS, FINDINGS, LAG
 

@@ -12,8 +12,8 @@ import vl_convert
 
 from pipeline.common.arrow_sql import queried
 from pipeline.common.quantities import duration, size
-from pipeline.report.charts import VEGA_LITE
-from pipeline.report.names import visible
+from pipeline.report.charts.vega import VEGA_LITE
+from pipeline.report.text.names import visible
 from pipeline.tables import DATA_LOSS
 
 RUNGS = {

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pipeline.common.epoch import utc
 from pipeline.config.value_types import duration_ms
-from pipeline.report.selection import FINDING_ID
+from pipeline.report.model.selection import FINDING_ID
 
 # 1973 in milliseconds. A smaller number was probably meant as seconds.
 _SMALLEST_MS = 100_000_000_000

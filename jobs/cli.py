@@ -15,7 +15,7 @@ from jobs.terminal import log_to_stderr
 from pipeline.common.errors import ConfigError, LaglakeError
 from pipeline.config import Config, load_config
 from pipeline.config.value_types import cluster_name
-from pipeline.report.names import visible
+from pipeline.report.text.names import visible
 
 log = logging.getLogger(__name__)
 

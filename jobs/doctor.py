@@ -18,7 +18,7 @@ from pipeline.common.words import counted
 from pipeline.config import ClusterConfig, load_config
 from pipeline.kafka.doctor import check_cluster, check_lake
 from pipeline.log_segments.log_dirs import list_partitions
-from pipeline.report.names import visible
+from pipeline.report.text.names import visible
 
 _EPILOG = """\
 examples:

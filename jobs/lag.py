@@ -35,7 +35,7 @@ def step(spark: "SparkSession | None", job: Job) -> int:
         status = 1
     if job.show:
         from pipeline.lake import Lake
-        from pipeline.report.excerpt import Excerpt
+        from pipeline.report.read.excerpt import Excerpt
         from pipeline.report.write import partitions_table
 
         excerpt = Excerpt(Lake(spark, job.config.lake), job.selection)

@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 def step(spark: "SparkSession | None", job: Job) -> int:
     """Writes the report."""
     from pipeline.lake import Lake, refuse_new  # see jobs.session
-    from pipeline.report.excerpt import Excerpt
-    from pipeline.report.incident import selection_of
+    from pipeline.report.read.excerpt import Excerpt
+    from pipeline.report.read.incident import selection_of
     from pipeline.report.write import write_incident, write_report
     from pipeline.tables import SNAPSHOTS
 

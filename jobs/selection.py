@@ -6,7 +6,7 @@ from pathlib import Path
 from jobs.argument_types import begin, end, finding_id, regex
 from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.errors import ConfigError
-from pipeline.report.selection import Selection
+from pipeline.report.model.selection import Selection
 
 DEFAULT_OUTPUT = Path("build/report.html")
 

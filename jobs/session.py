@@ -14,7 +14,7 @@ from jobs.schedule import repeat, stopped_by_signals, utc_now
 from pipeline.common.errors import ConfigError, LakeError, first_line
 from pipeline.config import Config
 from pipeline.config.databricks import is_databricks
-from pipeline.report.selection import Selection
+from pipeline.report.model.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,11 +19,11 @@ from pipeline.common.quantities import at
 from pipeline.common.quantities import duration as age
 from pipeline.config import LakeConfig, load_config
 from pipeline.config.lake import lake_at
-from pipeline.report.export import as_csv, partitions_as_json
-from pipeline.report.names import visible
-from pipeline.report.newest import Newest, read_newest
-from pipeline.report.selection import Selection
-from pipeline.report.terminal import format_partitions
+from pipeline.report.formats.export import as_csv, partitions_as_json
+from pipeline.report.formats.terminal import format_partitions
+from pipeline.report.model.selection import Selection
+from pipeline.report.read.worst_partitions import Newest, read_newest
+from pipeline.report.text.names import visible
 
 _EPILOG = """\
 examples:

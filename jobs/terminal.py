@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.report.names import visible
+from pipeline.report.text.names import visible
 
 
 class _OneLine(logging.Formatter):

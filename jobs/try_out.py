@@ -18,11 +18,11 @@ from jobs.example import CONFIG, DEFAULT_FOLDER, PAGE, SETTINGS, unpacked
 from pipeline.common.errors import ConfigError, LaglakeError, LakeError, first_line
 from pipeline.common.quantities import at
 from pipeline.common.subject import subject_of
-from pipeline.report.cards import gravest_first
-from pipeline.report.model import Report
-from pipeline.report.names import visible
-from pipeline.report.saved import loaded
-from pipeline.report.terminal import GROUP_COLUMNS, GROUPS_LEGEND, format_groups
+from pipeline.report.cards.cards import gravest_first
+from pipeline.report.formats.saved import loaded
+from pipeline.report.formats.terminal import GROUP_COLUMNS, GROUPS_LEGEND, format_groups
+from pipeline.report.model.report import Report
+from pipeline.report.text.names import visible
 from pipeline.report.write import write_page
 
 NAMED = 5

@@ -13,7 +13,7 @@ from pipeline.common.errors import LakeError
 from pipeline.config import lake_at
 from pipeline.lake import Lake, why_refused
 from pipeline.lake.delta import require_delta
-from pipeline.report.charts import CLOCK
+from pipeline.report.charts.vega import CLOCK
 from pipeline.tables import LAG_HISTOGRAMS, SCHEMA_VERSION, SNAPSHOTS, TABLES
 from pipeline.tables.views import VIEWS
 

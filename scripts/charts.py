@@ -13,9 +13,9 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from pipeline.report.charts import CLOCK, VEGA_LITE
+from pipeline.report.charts.vega import CLOCK, VEGA_LITE
 
-FOLDER = Path(__file__).resolve().parents[1] / "pipeline" / "report"
+FOLDER = Path(__file__).resolve().parents[1] / "pipeline" / "report" / "page"
 HEIGHTS_PX = {"lag": 340, "series": 240, "steps": 260}
 _NUMBER = (
     "unit === 'ms' ? (abs(datum.value) >= 3600000 ? format(datum.value / 3600000, '~g') + ' h'"

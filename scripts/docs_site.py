@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
 
 from jobs.example import unpacked
-from pipeline.report.saved import loaded
+from pipeline.report.formats.saved import loaded
 from pipeline.report.write import write_page
 
 PAGE = "example-report.html"

@@ -23,10 +23,10 @@ from pipeline.derive import compute_lag
 from pipeline.lake import Lake, of_cluster
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.lake.upgrade import PROPERTIES
-from pipeline.report.collect import collect
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.saved import saved
-from pipeline.report.selection import Selection
+from pipeline.report.formats.saved import saved
+from pipeline.report.model.selection import Selection
+from pipeline.report.read.collect import collect
+from pipeline.report.read.excerpt import Excerpt
 from pipeline.tables import (
     BRONZE,
     CLIENT_POSITIONS,

@@ -118,7 +118,11 @@ def this_project() -> Project:
 @pytest.mark.parametrize(
     ("changed", "some", "none"),
     [
-        ("pipeline/report/cards.py", {"report/test_cards.py", "report/test_page.py"}, {"kafka", "lake", "end_to_end"}),
+        (
+            "pipeline/report/cards/cards.py",
+            {"report/test_cards.py", "report/test_page.py"},
+            {"kafka", "lake", "end_to_end"},
+        ),
         ("pipeline/notify/payloads.py", {"notify/test_payloads.py"}, {"kafka", "lake", "end_to_end", "session"}),
         ("pipeline/config/notify.py", {"config/test_notify_config.py"}, {"kafka", "end_to_end", "snapshot"}),
         ("docs/alerts.md", {"test_alerts.py", "test_docs.py"}, {"kafka", "lake", "end_to_end", "report"}),

@@ -33,6 +33,35 @@ MAY_IMPORT = {
     "demo": "common config jobs laglake lake report session tables",
 }
 """What each file or folder of `pipeline`, and each package beside it, may import."""
+WITHIN = {
+    "analytics": {
+        "arrow_series": "",
+        "keys": "",
+        "series": "",
+        "remembered": "arrow_series",
+        "log_index": "keys",
+        "histograms": "keys",
+        "page_cache": "arrow_series histograms keys log_index",
+        "lag": "keys log_index page_cache series",
+        "slo": "keys lag",
+        "status": "arrow_series keys lag remembered",
+        "forecasts": "arrow_series keys lag remembered series",
+        "findings": "arrow_series keys lag series status",
+        "clients": "findings keys lag series",
+        "passes": "findings lag log_index page_cache status",
+    },
+    "report": {
+        "model": "",
+        "text": "model",
+        "charts": "model text",
+        "cards": "model text",
+        "read": "charts formats model text",
+        "formats": "cards charts model text",
+        "page": "cards charts model text",
+        "write": "formats model page read",
+    },
+}
+"""What each file or folder of these folders may import from the others."""
 PACKAGES = ("demo", "jobs", "laglake", "pipeline")
 LONGEST_FUNCTION = 40
 """Lines, without the docstring. A longer function has several steps, each of which can be a function with a name."""
@@ -68,6 +97,18 @@ def imports_of_parts() -> dict[str, set[str]]:
 
 def test_a_part_imports_only_what_it_may() -> None:
     assert imports_of_parts() == {name: set(allowed.split()) for name, allowed in MAY_IMPORT.items()}
+
+
+@pytest.mark.parametrize("folder", WITHIN)
+def test_a_room_imports_only_what_it_may(folder: str) -> None:
+    found: dict[str, set[str]] = {}
+    for file in (ROOT / "pipeline" / folder).rglob("*.py"):
+        room = file.relative_to(ROOT / "pipeline" / folder).with_suffix("").parts[0]
+        names = [name.split(".") for name in imported(file) if name.startswith(f"pipeline.{folder}.")]
+        found.setdefault(room, set()).update(name[2] for name in names)
+    allowed = {room: {*others.split()} for room, others in WITHIN[folder].items()}
+    assert {room: rooms - {room} for room, rooms in found.items() if room != "__init__"} == allowed
+    assert {*TopologicalSorter(allowed).static_order()} == {*allowed}
 
 
 def test_no_part_imports_itself_through_others() -> None:

@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.export import as_csv, as_json
-from pipeline.report.markdown import as_markdown
-from pipeline.report.model import Group, Report, by_lag
-from pipeline.report.page import render
-from pipeline.report.terminal import format_partitions
+from pipeline.report.formats.export import as_csv, as_json
+from pipeline.report.formats.markdown import as_markdown
+from pipeline.report.formats.terminal import format_partitions
+from pipeline.report.model.report import Group, Report, by_lag
+from pipeline.report.page.page import render
+from pipeline.report.read.collect import all_partitions, collect, collect_groups, collect_partitions
+from pipeline.report.read.excerpt import Excerpt
 
 Kind = Literal["html", "json", "csv", "markdown"]
 

@@ -20,9 +20,9 @@ from pipeline.derive.findings import write_findings
 from pipeline.derive.log_index import Index
 from pipeline.lake import Lake, Merged, of_cluster, of_snapshots
 from pipeline.lake.few_rows import MANY_ROWS
-from pipeline.report import details
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.selection import Selection
+from pipeline.report.model.selection import Selection
+from pipeline.report.read import details
+from pipeline.report.read.excerpt import Excerpt
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,

@@ -19,11 +19,11 @@ from pipeline.derive import compute_lag
 from pipeline.kinds.causes import with_causes_merged
 from pipeline.lake import Lake
 from pipeline.lake.few_rows import for_few_rows
-from pipeline.report.attention import needs_attention
-from pipeline.report.collect import collect, collect_partitions
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.newest import read_newest
-from pipeline.report.selection import Selection
+from pipeline.report.cards.attention import needs_attention
+from pipeline.report.model.selection import Selection
+from pipeline.report.read.collect import collect, collect_partitions
+from pipeline.report.read.excerpt import Excerpt
+from pipeline.report.read.worst_partitions import read_newest
 from pipeline.snapshot import take_snapshots
 from pipeline.tables import FINDINGS, GROUP_STATUS, PARTITION_STATUS
 from tests.helpers.quiet import write_config

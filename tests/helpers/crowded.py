@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.report.details_model import Finding
-from pipeline.report.model import Group, Instant, Point
-from pipeline.report.page import render
+from pipeline.report.model.details import Finding
+from pipeline.report.model.report import Group, Instant, Point
+from pipeline.report.page.page import render
 from pipeline.tables import OFFSET_STATUSES, UNKNOWN_OFFSET
 from tests.helpers.reports import MINUTE, NOON, group, report
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pipeline.report.details_model import Change, Objective
-from pipeline.report.heat_model import Missed, OtherPartitions, PartitionSeries
-from pipeline.report.model import Instant, Report
+from pipeline.report.model.details import Change, Objective
+from pipeline.report.model.heat import Missed, OtherPartitions, PartitionSeries
+from pipeline.report.model.report import Instant, Report
 from tests.helpers.crowded import points
 from tests.helpers.reports import MINUTE, NOON, group, report
 

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake
 from pipeline.lake.driver_tables import DriverTables, arrow_rows
-from pipeline.report.collect import GROUPS_CHARTED
-from pipeline.report.details_model import Finding, Partition
-from pipeline.report.ledger_model import Cluster
-from pipeline.report.model import Group, Instant, Point, Report, Totals, names_of
+from pipeline.report.model.details import Finding, Partition
+from pipeline.report.model.ledger import Cluster
+from pipeline.report.model.report import Group, Instant, Point, Report, Totals, names_of
+from pipeline.report.read.collect import GROUPS_CHARTED
 from pipeline.tables import BRONZE, TABLES, Table
 
 NOON = 1_772_366_400_000  # 2026-03-01T12:00:00Z

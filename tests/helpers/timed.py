@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from pipeline.report.page import render
+from pipeline.report.page.page import render
 from tests.helpers.browser import Browse, with_script
 from tests.helpers.maps import mapped
 

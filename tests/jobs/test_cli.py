@@ -17,7 +17,7 @@ from jobs.snapshot import exit_status
 from jobs.terminal import log_format, print_table
 from pipeline.common.errors import ConfigError
 from pipeline.config import Config, load_config
-from pipeline.report.selection import Selection
+from pipeline.report.model.selection import Selection
 
 JOBS = ("snapshot", "lag", "report", "run")
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -20,9 +20,9 @@ from pipeline.common.errors import ConfigError
 from pipeline.config import load_config
 from pipeline.lake.driver_tables import DriverTables
 from pipeline.lake.upgrade import VERSION_PROPERTY
-from pipeline.report.newest import read_newest
-from pipeline.report.saved import loaded, saved
-from pipeline.report.selection import Selection
+from pipeline.report.formats.saved import loaded, saved
+from pipeline.report.model.selection import Selection
+from pipeline.report.read.worst_partitions import read_newest
 from pipeline.tables import FINDINGS, SCHEMA_VERSION, TABLES
 from scripts.requirements import NOT_TO_TRY
 from tests.conftest import ROOT

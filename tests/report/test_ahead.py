@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.ahead import Ahead, ahead
-from pipeline.report.details_model import Forecast
-from pipeline.report.model import Instant
+from pipeline.report.charts.forecast_curve import Ahead, ahead
+from pipeline.report.model.details import Forecast
+from pipeline.report.model.report import Instant
 from tests.helpers.reports import MINUTE, NOON, group
 
 NOW = NOON + 60 * MINUTE

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.data import all_groups
-from pipeline.report.model import ClusterPoint, Instant
-from pipeline.report.page import render
-from pipeline.report.payload import payload
-from pipeline.report.values import made
+from pipeline.report.model.report import ClusterPoint, Instant
+from pipeline.report.page.page import render
+from pipeline.report.page.payload import payload
+from pipeline.report.read.aggregates import all_groups
+from pipeline.report.read.objects import made
 from pipeline.tables import GROUP_STATUS
 from tests.helpers.browser import Browse, with_script
 from tests.helpers.reports import MINUTE, NOON, group, report, table_of

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from pipeline.common.quantities import clock
-from pipeline.report.answers import behind, caught_up_at, gauge, loss, members
-from pipeline.report.cards import cause_of
-from pipeline.report.details_model import Finding, Forecast, Verdict
+from pipeline.report.cards.answers import behind, caught_up_at, gauge, loss, members
+from pipeline.report.cards.cards import cause_of
+from pipeline.report.model.details import Finding, Forecast, Verdict
 from tests.helpers.reports import MINUTE, NOON, finding, group, partition
 
 HOUR = 60 * MINUTE

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.attention import FINDINGS_NAMED, AttentionItem, needs_attention
-from pipeline.report.details_model import Finding
-from pipeline.report.ledger_model import PassedOver
-from pipeline.report.model import Totals
+from pipeline.report.cards.attention import FINDINGS_NAMED, AttentionItem, needs_attention
+from pipeline.report.model.details import Finding
+from pipeline.report.model.ledger import PassedOver
+from pipeline.report.model.report import Totals
 from tests.helpers.reports import MINUTE, NOON, cluster, finding, group, report
 
 AT = "2026-03-01 12:00:00 UTC"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.common.words import group_address
-from pipeline.report.details_model import Change, Distribution, Finding, Gauge, Partition
-from pipeline.report.model import Instant, Point, Report
-from pipeline.report.names import visible
-from pipeline.report.page import render
+from pipeline.report.model.details import Change, Distribution, Finding, Gauge, Partition
+from pipeline.report.model.report import Instant, Point, Report
+from pipeline.report.page.page import render
+from pipeline.report.text.names import visible
 from tests.helpers.browser import Browse, framed, with_script
 from tests.helpers.crowded import STATUSES, crowded, points
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, group, partition, report

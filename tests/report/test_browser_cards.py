@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.details_model import Finding, Names
-from pipeline.report.page import render
+from pipeline.report.model.details import Finding, Names
+from pipeline.report.page.page import render
 from tests.helpers.browser import Browse, framed, with_script
 from tests.helpers.crowded import crowded
 from tests.helpers.reports import HOSTILE, NOON, group, report

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from pipeline.report.details_model import Forecast
-from pipeline.report.model import Instant
-from pipeline.report.page import render
+from pipeline.report.model.details import Forecast
+from pipeline.report.model.report import Instant
+from pipeline.report.page.page import render
 from tests.helpers.browser import Browse, with_script
 from tests.helpers.crowded import points
 from tests.helpers.reports import MINUTE, NOON, group, report

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.report.heat_model import Missed
-from pipeline.report.model import Instant
-from pipeline.report.page import render
+from pipeline.report.model.heat import Missed
+from pipeline.report.model.report import Instant
+from pipeline.report.page.page import render
 from tests.helpers.browser import Browse
 from tests.helpers.crowded import points
 from tests.helpers.maps import ids, objective, series

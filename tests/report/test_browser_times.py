@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.page import render
+from pipeline.report.page.page import render
 from tests.helpers.browser import Browse, framed, with_script
 from tests.helpers.maps import mapped
 from tests.helpers.timed import GROUP, act

@@ -11,13 +11,13 @@ from pipeline.common.subject import Subject
 from pipeline.config.notify import Silence
 from pipeline.kinds import KINDS, kind_named
 from pipeline.kinds.command_lines import Around, in_shell
-from pipeline.report import values
-from pipeline.report.attention import notes
-from pipeline.report.cards import CARDS, Card, cards, cause_of
-from pipeline.report.details_model import Finding
-from pipeline.report.export import as_json
-from pipeline.report.names import visible
-from pipeline.report.page import render
+from pipeline.report.cards.attention import notes
+from pipeline.report.cards.cards import CARDS, Card, cards, cause_of
+from pipeline.report.formats.export import as_json
+from pipeline.report.model.details import Finding
+from pipeline.report.page.page import render
+from pipeline.report.read import objects
+from pipeline.report.text.names import visible
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, NOW, cards_of, finding, group, report
 
 HOUR = 60 * MINUTE
@@ -233,7 +233,7 @@ def test_an_open_finding_is_silenced_by_the_first_silence_that_covers_it(
         Silence(cluster="east", group="^pay", kind="rewound", reason="known bug"),
         Silence(cluster="east", group="^pay", reason="maintenance", **{"from": NOW, "until": NOW + timedelta(hours=1)}),
     ]
-    (found,) = values.with_silences([finding(**about)], silences, NOW)
+    (found,) = objects.with_silences([finding(**about)], silences, NOW)
     assert found.silenced == silenced
-    (later,) = values.with_silences([finding(**about)], silences, NOW + timedelta(hours=1))
+    (later,) = objects.with_silences([finding(**about)], silences, NOW + timedelta(hours=1))
     assert later.silenced == (silenced if silenced == "known bug" else None)

@@ -7,11 +7,11 @@ from pipeline.common.errors import LakeError
 from pipeline.config import LakeConfig
 from pipeline.config.notify import Silence
 from pipeline.lake import Lake
-from pipeline.report import details, values
-from pipeline.report.details_model import Finding
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.incident import selection_of
-from pipeline.report.selection import Selection
+from pipeline.report.model.details import Finding
+from pipeline.report.model.selection import Selection
+from pipeline.report.read import details, objects
+from pipeline.report.read.excerpt import Excerpt
+from pipeline.report.read.incident import selection_of
 from pipeline.tables import FINDING_HISTORY, FINDINGS
 from tests.helpers.findings import NOW
 from tests.helpers.group_problems import during, ms, rows_found
@@ -36,10 +36,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def shown(lake: Lake, until: int = 49, silences: tuple[Silence, ...] = (), **selected: object) -> dict[str, Finding]:
     """The findings of a report up to a minute, by group or topic, with what the snapshot of this minute has."""
     excerpt = Excerpt(lake, Selection(from_ms=0, to_ms=ms(until), **selected), silences)  # type: ignore[arg-type]
-    found = values.with_now(
-        values.findings(details.findings(excerpt.findings(), 10)), excerpt.findings_at({"c": [ms(until)]})
+    found = objects.with_now(
+        objects.findings(details.findings(excerpt.findings(), 10)), excerpt.findings_at({"c": [ms(until)]})
     )
-    return {f.group_id or f"topic {f.topic}": f for f in values.with_silences(found, silences, NOW)}
+    return {f.group_id or f"topic {f.topic}": f for f in objects.with_silences(found, silences, NOW)}
 
 
 def test_groups_with_a_common_cause_are_one_finding(lake: Lake) -> None:

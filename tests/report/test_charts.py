@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from pipeline.report.charts import charts
-from pipeline.report.model import Instant
+from pipeline.report.charts.vega import charts
+from pipeline.report.model.report import Instant
 from scripts.charts import chart_files
 from tests.conftest import ROOT
 from tests.helpers.reports import MINUTE, NOON
@@ -27,7 +27,7 @@ def test_the_files_that_draw_charts_are_up_to_date() -> None:
 def test_vegas_runtime_is_made_once_and_kept(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("vega-*.js"))
     first, second = (runtime_in(tmp_path) for _ in range(2))
-    (kept,) = (tmp_path / "pipeline" / "report").glob("vega-*.js")
+    (kept,) = (tmp_path / "pipeline" / "report" / "page").glob("vega-*.js")
     assert first == (True, kept.stat().st_size)
     assert second == (False, kept.stat().st_size)
     kept.unlink()
@@ -37,7 +37,7 @@ def test_vegas_runtime_is_made_once_and_kept(tmp_path: Path) -> None:
 
 def runtime_in(folder: Path) -> tuple[bool, int]:
     """Whether the copy in a folder makes Vega's runtime, and how many bytes it returns."""
-    code = "import sys; from pipeline.report.charts import runtime; "
+    code = "import sys; from pipeline.report.charts.vega import runtime; "
     code += "print(len(runtime().encode())); print('vl_convert' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     size, makes = done.stdout.split()

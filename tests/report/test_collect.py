@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from pipeline.analytics.status.group_status import group_rows
-from pipeline.report.attention import needs_attention
-from pipeline.report.collect import CELLS, INSTANTS_CHARTED, RECENT, collect
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.payload import payload
-from pipeline.report.selection import Selection
+from pipeline.report.cards.attention import needs_attention
+from pipeline.report.model.selection import Selection
+from pipeline.report.page.payload import payload
+from pipeline.report.read.collect import CELLS, INSTANTS_CHARTED, RECENT, collect
+from pipeline.report.read.excerpt import Excerpt
 from pipeline.report.write import groups_table
 from pipeline.tables import LAG, PARTITION_STATUS
 from tests.helpers.reports import MINUTE, NOON, NOW, at, known, lag_row, lake_of, snapshot, table_of
@@ -156,7 +156,7 @@ class TestCollect:
     def test_what_is_shown_of_groups_is_that_of_the_groups_that_are_listed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pipeline.report.collect.GROUPS_LISTED", 1)
+        monkeypatch.setattr("pipeline.report.read.collect.GROUPS_LISTED", 1)
         both = [known(0, name, lag, client_id="app") for name, lag in (("big", 9), ("small", 1))]
         of_both: dict[str, list[dict[str, Any]]] = {
             "forecasts": [row | {"topic": None} for row in both],

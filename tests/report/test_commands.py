@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.kinds import kind_named
 from pipeline.kinds.command_lines import Around, Command, place
-from pipeline.report.cards import cards
-from pipeline.report.details_model import Finding
-from pipeline.report.page import render
+from pipeline.report.cards.cards import cards
+from pipeline.report.model.details import Finding
+from pipeline.report.page.page import render
 from tests.helpers.reports import NOON, cluster, group, report, text_of
 
 TO = " --bootstrap-server $BOOTSTRAP"

@@ -7,9 +7,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.status.group_status import group_rows
-from pipeline.report import data
-from pipeline.report.model import Group, Point, Totals
-from pipeline.report.values import made
+from pipeline.report.model.report import Group, Point, Totals
+from pipeline.report.read import aggregates
+from pipeline.report.read.objects import made
 from pipeline.tables import LAG
 from tests.conftest import ROOT
 from tests.helpers.reports import NOON, at, frame, known, lag_row, table_of
@@ -25,7 +25,7 @@ def query_of(notebook: str, text: str) -> str:
 
 def groups_of(*rows: dict[str, Any]) -> tuple[Group, ...]:
     """The groups that rows of `lag` are of, none of which was judged."""
-    return made(Group, data.worst_first(summed(*rows), 9))
+    return made(Group, aggregates.worst_first(summed(*rows), 9))
 
 
 def summed(*rows: dict[str, Any]) -> pa.Table:
@@ -155,7 +155,7 @@ def test_a_commit_beyond_the_end_of_one_partition_hides_no_backlog() -> None:
     assert (found.consumer_lag, found.consumer_lag_stable, found.consumer_lag_bytes) == (5_000, 4_900, 50_000)
     assert found.statuses == {"ok": 1, "beyond_end": 1}
     # Nobody has read beyond the end, so a rate of commits does not count it.
-    (point,) = made(Point, data.points(summed(*rows)))
+    (point,) = made(Point, aggregates.points(summed(*rows)))
     assert (point.commits, point.log_ends) == (1_000, 6_000)
 
 
@@ -208,14 +208,14 @@ def test_groups_that_lost_data_come_first_and_unknown_lag_last() -> None:
     )
 
     def names(groups: pa.Table, *found: str) -> list[str]:
-        listed: list[str] = data.worst_first(groups, 3, found)["group_id"].to_pylist()
+        listed: list[str] = aggregates.worst_first(groups, 3, found)["group_id"].to_pylist()
         return listed
 
     assert names(groups) == ["lost", "big", "small"]
     assert names(groups, "unknown", "lost", "absent") == ["lost", "unknown", "big"]
     stopped = [row | {"status": "stopped" if row["group_id"] == "small" else None} for row in groups.to_pylist()]
     assert names(pa.Table.from_pylist(stopped, groups.schema)) == ["lost", "small", "big"]
-    assert made(Totals, data.totals(groups)) == (Totals("east", 4, 1, 1, 0, 0, None),)
+    assert made(Totals, aggregates.totals(groups)) == (Totals("east", 4, 1, 1, 0, 0, None),)
 
 
 def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consumed() -> None:
@@ -238,7 +238,7 @@ def test_what_is_not_committed_yet_is_bounded_by_the_logs_and_by_what_was_consum
         "elsewhere": (None, 60),
         "committed": (1, None),
     }
-    totals = made(Totals, data.totals(summed(*rows)))
+    totals = made(Totals, aggregates.totals(summed(*rows)))
     assert [(t.cluster, t.groups_not_committed, t.not_committed_offsets) for t in totals] == [
         ("east", 2, None),
         ("west", 1, 60),
@@ -276,7 +276,7 @@ def test_points_keep_an_unknown_lag_unknown() -> None:
     )
     read = {"captured_ms": NOON + 85_000, "committed_captured_ms": NOON + 70_000}
     first = Point("east", NOON, "g", 11, 0, 700, 0, 90, 0, 2, 1, 40, 29, 95, 1, **read)
-    assert made(Point, data.points(summed(*rows).select(data.POINT_READ))) == (
+    assert made(Point, aggregates.points(summed(*rows).select(aggregates.POINT_READ))) == (
         first,
         Point("east", NOON + 60_000, "g", 5, 1, None, 1, None, 1, 2, 0, None, None, None, 1, None, None),
         Point("east", NOON + 120_000, "g", None, 1, None, 0, None, 0, 1, 0, None, None, None, 0, None, None),

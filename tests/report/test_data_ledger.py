@@ -1,8 +1,8 @@
 """What the report computes from the ledger: the clusters, the newest snapshots, and the instants of charts."""
 
-from pipeline.report import data
-from pipeline.report.ledger_model import Cluster, PassedOver, SnapshotError
-from pipeline.report.values import clusters, snapshots
+from pipeline.report.model.ledger import Cluster, PassedOver, SnapshotError
+from pipeline.report.read import aggregates
+from pipeline.report.read.objects import clusters, snapshots
 from pipeline.tables import COMPUTED, LAG, SNAPSHOTS
 from tests.helpers.reports import MINUTE, NOON, known, snapshot, table_of
 
@@ -11,7 +11,7 @@ def test_a_snapshot_has_lag_only_if_it_is_readable_and_was_calculated() -> None:
     statuses = ["complete", "partial", "failed", "running", "complete"]
     taken = table_of(SNAPSHOTS, *(snapshot(i, s) for i, s in enumerate(statuses)))
     calculated = table_of(COMPUTED, *(snapshot(i, job="lag") for i in range(4)), snapshot(0, job="lag"))
-    found = data.ledger(taken, calculated).to_pylist()
+    found = aggregates.ledger(taken, calculated).to_pylist()
     assert sorted(((r["snapshot_id"] - NOON) // MINUTE, r["has_lag"]) for r in found) == [
         (0, True),
         (1, True),
@@ -30,7 +30,7 @@ def test_the_newest_snapshot_is_the_newest_that_has_ended() -> None:
         snapshot(2, "running"),
         snapshot(0, "running", cluster="west"),
     )
-    found = data.clusters(data.ledger(taken, table_of(LAG, known(0, "g", 1))))
+    found = aggregates.clusters(aggregates.ledger(taken, table_of(LAG, known(0, "g", 1))))
     east = ("east", NOON + 60_000, "failed", "no route", None, None, {}, NOON, NOON + 120_000, NOON)
     west = ("west", NOON, "running", None, None, None, {}, NOON, NOON, None)
     assert clusters(found) == (Cluster(*east, 3, 1, 0, 1, 1, None), Cluster(*west, 1, 0, 0, 0, 1, None))
@@ -53,7 +53,7 @@ def test_snapshots_that_were_passed_over_are_those_with_the_problem_and_without_
         snapshot(1, cluster="north", errors=[overflow]),
         snapshot(0, cluster="west", errors=[]),
     )
-    found = data.clusters(data.ledger(taken, table_of(LAG, known(0, "g", 1), known(3, "g", 1))))
+    found = aggregates.clusters(aggregates.ledger(taken, table_of(LAG, known(0, "g", 1), known(3, "g", 1))))
     gone_at = NOON + MINUTE, NOON + 4 * MINUTE
     assert {of.cluster: of.passed_over for of in clusters(found)} == {
         "east": PassedOver(3, *gone_at, "some of the rows in watermarks are gone", has_other_reasons=True),
@@ -65,7 +65,7 @@ def test_snapshots_that_were_passed_over_are_those_with_the_problem_and_without_
 def test_the_newest_snapshots_of_any_status_are_listed_and_errors_left_out_are_counted() -> None:
     errors = [("group", f"g{i}", "NOT_COORDINATOR", 1) for i in range(25)]
     taken = table_of(SNAPSHOTS, snapshot(0), snapshot(2, "running"), snapshot(1, "partial", errors=errors, groups=7))
-    newest = snapshots(data.newest_snapshots(taken, 2))
+    newest = snapshots(aggregates.newest_snapshots(taken, 2))
     assert [(s.snapshot_id, s.status, s.errors_total) for s in newest] == [
         (NOON + 120_000, "running", 0),
         (NOON + 60_000, "partial", 25),
@@ -94,7 +94,7 @@ def test_a_hole_in_the_ledger_starts_a_new_segment() -> None:
     ]
     taken = table_of(SNAPSHOTS, *rows)
     found: dict[str, list[tuple[float, int]]] = {name: [] for name in cases}
-    for row in data.instants(data.ledger(taken, taken), 10).to_pylist():
+    for row in aggregates.instants(aggregates.ledger(taken, taken), 10).to_pylist():
         found[row["cluster"]].append(((row["snapshot_id"] - NOON) / MINUTE, row["segment"]))
     assert found == {name: expected for name, (_, expected) in cases.items()}
 
@@ -103,10 +103,10 @@ def test_thinning_keeps_the_newest_and_no_hole_is_lost() -> None:
     rows = [snapshot(minute, "failed" if minute == 6 else "complete", "thinned") for minute in range(8)]
     rows += [snapshot(minute, cluster="just fits") for minute in range(3)]
     taken = table_of(SNAPSHOTS, *rows)
-    found = data.instants(data.ledger(taken, taken), 3).to_pylist()
+    found = aggregates.instants(aggregates.ledger(taken, taken), 3).to_pylist()
     assert [tuple(row.values()) for row in found] == [
         *(("just fits", NOON + m * MINUTE, 0, 3) for m in (0, 1, 2)),
         *(("thinned", NOON + m * MINUTE, int(m > 6), 7) for m in (2, 4, 7)),
     ]
-    newest = data.instants(data.ledger(taken, taken), 1, newest=3).to_pylist()
+    newest = aggregates.instants(aggregates.ledger(taken, taken), 1, newest=3).to_pylist()
     assert [(r["snapshot_id"] - NOON) // MINUTE for r in newest if r["cluster"] == "thinned"] == [4, 5, 7]

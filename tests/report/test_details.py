@@ -11,12 +11,12 @@ from demo.incident import moments, write_incident
 from pipeline.analytics.histograms.lag_histograms import histograms_of_snapshots
 from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.rows import Rows
-from pipeline.report import details
-from pipeline.report.collect import collect
-from pipeline.report.details_model import Change, Partition
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.selection import Selection
-from pipeline.report.values import findings, made
+from pipeline.report.model.details import Change, Partition
+from pipeline.report.model.selection import Selection
+from pipeline.report.read import details
+from pipeline.report.read.collect import collect
+from pipeline.report.read.excerpt import Excerpt
+from pipeline.report.read.objects import findings, made
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
     CLIENT_POSITIONS,

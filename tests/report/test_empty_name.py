@@ -11,11 +11,11 @@ from pipeline.kinds.group_commands import group_option
 from pipeline.kinds.reader_facts import groups_named
 from pipeline.notify.due import Due, finding_of
 from pipeline.notify.message import evidence_in_words, message_of
-from pipeline.report.ledger_model import Snapshot, SnapshotError
-from pipeline.report.markdown import as_markdown
-from pipeline.report.page import render
-from pipeline.report.selection import Selection
-from pipeline.report.terminal import format_groups, format_partitions
+from pipeline.report.formats.markdown import as_markdown
+from pipeline.report.formats.terminal import format_groups, format_partitions
+from pipeline.report.model.ledger import Snapshot, SnapshotError
+from pipeline.report.model.selection import Selection
+from pipeline.report.page.page import render
 from pipeline.snapshot.summary import _and_others
 from tests.helpers import findings
 from tests.helpers.reports import NOON, cards_of, finding, group, page_data, partition, report, text_of

@@ -11,9 +11,9 @@ from jobs.example import unpacked
 from pipeline.common.epoch import DAY_MS, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.lake import Lake, predicates
-from pipeline.report.collect import all_partitions, collect, collect_groups, collect_partitions
-from pipeline.report.excerpt import DAYS, Excerpt
-from pipeline.report.selection import Selection
+from pipeline.report.model.selection import Selection
+from pipeline.report.read.collect import all_partitions, collect, collect_groups, collect_partitions
+from pipeline.report.read.excerpt import DAYS, Excerpt
 from pipeline.tables import COMPUTED, FINDINGS, LAG, SNAPSHOTS
 from tests.helpers.reports import NOON, NOW, frame, lag_row, snapshot
 

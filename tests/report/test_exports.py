@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.export import as_json
-from pipeline.report.names import columns, cut, visible
-from pipeline.report.terminal import format_groups, format_partitions
+from pipeline.report.formats.export import as_json
+from pipeline.report.formats.terminal import format_groups, format_partitions
+from pipeline.report.read.excerpt import Excerpt
+from pipeline.report.text.names import columns, cut, visible
 from pipeline.report.write import write_report
 from tests.helpers.reports import (
     HOSTILE,

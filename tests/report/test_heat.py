@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import heat, heat_rows
-from pipeline.report.collect import collect
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.heat import CELLS, PARTITIONS, ROWS_READ, heat_of, plan
-from pipeline.report.heat_model import Missed, OtherPartitions
-from pipeline.report.model import Instant, Point
-from pipeline.report.payload import payload
-from pipeline.report.selection import Selection
-from pipeline.report.values import made
+from pipeline.report.charts import heat
+from pipeline.report.charts.heat import CELLS, PARTITIONS, ROWS_READ, heat_of, plan
+from pipeline.report.model.heat import Missed, OtherPartitions
+from pipeline.report.model.report import Instant, Point
+from pipeline.report.model.selection import Selection
+from pipeline.report.page.payload import payload
+from pipeline.report.read import heat as heat_rows
+from pipeline.report.read.collect import collect
+from pipeline.report.read.excerpt import Excerpt
+from pipeline.report.read.objects import made
 from pipeline.tables import LAG, SLO
 from tests.helpers.maps import ids, mapped, objective, others, series
 from tests.helpers.reports import MINUTE, NOON, NOW, group, known, lag_row, lake_of, report, snapshot, table_of

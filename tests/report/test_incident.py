@@ -8,8 +8,8 @@ import pytest
 from pipeline.common.epoch import HOUR_MS, MINUTE_MS, to_epoch_ms
 from pipeline.common.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.report.incident import selection_of
-from pipeline.report.selection import Selection
+from pipeline.report.model.selection import Selection
+from pipeline.report.read.incident import selection_of
 from pipeline.tables import FINDINGS
 from tests.helpers.findings import NOW, Row, finding
 from tests.helpers.reports import frame

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.collect import collect
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.page import render
+from pipeline.report.page.page import render
+from pipeline.report.read.collect import collect
+from pipeline.report.read.excerpt import Excerpt
 from tests.helpers.reports import MINUTE, NOON, NOW, at, cards_of, lag_row, lake_of, snapshot
 
 NEWEST = 3

@@ -8,10 +8,10 @@ import pytest
 
 from jobs.selection import add_selection, output_of, selection_of
 from pipeline.common.errors import ConfigError
-from pipeline.report.markdown import as_markdown
-from pipeline.report.model import Instant, Report
-from pipeline.report.page import render
-from pipeline.report.selection import Selection
+from pipeline.report.formats.markdown import as_markdown
+from pipeline.report.model.report import Instant, Report
+from pipeline.report.model.selection import Selection
+from pipeline.report.page.page import render
 from tests.helpers.reports import MINUTE, NOON, cluster, finding, group, report, text_of
 
 OWNED = {"owner": "shop", "tier": "1", "channel": "pager"}

@@ -8,11 +8,11 @@ from typing import Any
 import markdown
 import pytest
 
-from pipeline.report.details_model import Change, Finding
-from pipeline.report.markdown import MOST_POINTS, as_markdown, escaped
-from pipeline.report.model import Instant, Point, Report
-from pipeline.report.names import visible
-from pipeline.report.selection import Selection
+from pipeline.report.formats.markdown import MOST_POINTS, as_markdown, escaped
+from pipeline.report.model.details import Change, Finding
+from pipeline.report.model.report import Instant, Point, Report
+from pipeline.report.model.selection import Selection
+from pipeline.report.text.names import visible
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, cluster, group, partition, report
 
 MARKUP = (

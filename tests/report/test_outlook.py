@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import details
-from pipeline.report.details_model import Forecast, Objective
-from pipeline.report.outlook import (
+from pipeline.report.model.details import Forecast, Objective
+from pipeline.report.read import details
+from pipeline.report.text.outlook import (
     attainment,
     caught_up,
     deleted,

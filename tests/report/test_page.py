@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.attention import needs_attention
-from pipeline.report.collect import CELLS, FINDINGS_LISTED, GROUPS_CHARTED, NAMES_SEARCHED, PARTITIONS_LISTED
-from pipeline.report.details_model import Finding, Names
-from pipeline.report.ledger_model import Snapshot, SnapshotError
-from pipeline.report.model import Instant, Point, Totals
-from pipeline.report.names import visible
-from pipeline.report.page import render
+from pipeline.report.cards.attention import needs_attention
+from pipeline.report.model.details import Finding, Names
+from pipeline.report.model.ledger import Snapshot, SnapshotError
+from pipeline.report.model.report import Instant, Point, Totals
+from pipeline.report.page.page import render
+from pipeline.report.read.collect import CELLS, FINDINGS_LISTED, GROUPS_CHARTED, NAMES_SEARCHED, PARTITIONS_LISTED
+from pipeline.report.text.names import visible
 from tests.helpers.reports import HOSTILE, MINUTE, NOON, cluster, group, page_data, partition, report, text_of
 
 

@@ -2,9 +2,9 @@
 
 import json
 
-from pipeline.report.details_model import Gauge
-from pipeline.report.model import Instant, Point
-from pipeline.report.payload import payload
+from pipeline.report.model.details import Gauge
+from pipeline.report.model.report import Instant, Point
+from pipeline.report.page.payload import payload
 from tests.helpers.reports import MINUTE, NOON, group, partition, report
 
 

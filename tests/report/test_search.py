@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.report import details
-from pipeline.report.details_model import Names
-from pipeline.report.search import BYTES, MOST_OF_A_GROUP, searched
-from pipeline.report.values import made
+from pipeline.report.model.details import Names
+from pipeline.report.page.search import BYTES, MOST_OF_A_GROUP, searched
+from pipeline.report.read import details
+from pipeline.report.read.objects import made
 from pipeline.tables import LAG
 from tests.helpers.reports import group, lag_row, report, table_of
 

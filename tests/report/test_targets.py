@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.heat_model import Missed
-from pipeline.report.model import Instant
-from pipeline.report.targets import targets
-from pipeline.report.timeline import counts
+from pipeline.report.charts.objectives import targets
+from pipeline.report.charts.timeline import counts
+from pipeline.report.model.heat import Missed
+from pipeline.report.model.report import Instant
 from tests.helpers.maps import changed, ids, objective, series
 from tests.helpers.reports import MINUTE, NOON, group, report
 

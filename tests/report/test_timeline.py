@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.details_model import Change, Finding
-from pipeline.report.timeline import Event, change_words, events
+from pipeline.report.charts.timeline import Event, change_words, events
+from pipeline.report.model.details import Change, Finding
 from pipeline.tables import CHANGES
 from tests.helpers.reports import MINUTE, NOON, group, report
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.excerpt import Excerpt
-from pipeline.report.model import Report
-from pipeline.report.page import render
-from pipeline.report.selection import Selection
+from pipeline.report.model.report import Report
+from pipeline.report.model.selection import Selection
+from pipeline.report.page.page import render
+from pipeline.report.read.excerpt import Excerpt
 from pipeline.report.write import write_report
 from tests.helpers.reports import NOW, lake_of, snapshot, text_of
 

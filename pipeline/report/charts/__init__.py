@@ -1,0 +1,1 @@
+"""What is drawn: lines, heat maps, forecasts, events and limits."""

@@ -1,0 +1,1 @@
+"""The page: templates, scripts, and the data in it."""
