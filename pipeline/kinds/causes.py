@@ -40,28 +40,40 @@ def with_causes_merged(rows: Iterable[Row]) -> list[Row]:
 def merged(rows: Sequence[Row]) -> dict[str, Any]:
     """One row about a cause from rows of `findings`, or of `finding_history` at one snapshot, that have this cause.
 
-    Numbers are sums over the groups, each at its worst moment if the rows are those of `findings`; they include the
-    same problem of the groups in other topics. It is first seen in the snapshot that shows that the groups share it,
-    and resolved when the last of them is well. Columns that differ between the groups are NULL.
+    Numbers are sums over the groups that are not well again, or all of them if they are; each at its worst moment if
+    the rows are those of `findings`. They include the same problem of the groups in other topics. It is first seen in
+    the snapshot that shows that the groups share it, and resolved when the last of them is well. Partitions are only
+    known if all groups have the problem nowhere else. Columns that differ between the groups are NULL. If the rows say
+    why they are `silenced`, it is if all of those that last are.
     """
     kind = kind_named(SHARED[rows[0]["kind"]])
-    evidence = [_parsed(row["evidence"]) for row in rows]
-    facts = _facts(rows, evidence)
+    lasting = [row for row in rows if row.get("resolved_at") is None] or rows
+    counted = rows if kind.is_loss else lasting
+    facts = _facts(rows, counted)
     words = kind.words_together(facts)
-    worst = min(zip(rows, evidence, strict=True), key=lambda pair: _gravity(*pair))[0]
+    worst = min(lasting, key=_gravity)
     return {
         **{name: _common(rows, name) for name in rows[0]},
         **dict.fromkeys(("group_id", "client_id", "instance")),
         "finding_id": rows[0]["cause_id"],
         "kind": kind.name,
-        "partitions": [*facts.partition_list],
+        "topic": rows[0]["cause_topic"],
+        "partitions": [*facts.partition_list] or None,
         "severity": worst["severity"],
-        "magnitude": _magnitude(rows, is_most=kind.is_loss_ahead),
+        "magnitude": _magnitude(counted, is_most=kind.is_loss_ahead),
         "summary": words.summary,
         "evidence": as_json(words.evidence),
         "advice": words.advice,
         **_times(rows, worst),
+        **_silenced(lasting),
     }
+
+
+def _silenced(rows: Sequence[Row]) -> dict[str, Any]:
+    if "silenced" not in rows[0]:
+        return {}
+    is_silenced = all(row["silenced"] is not None for row in rows)
+    return {"silenced": rows[0]["silenced"] if is_silenced else None}
 
 
 def _times(rows: Sequence[Row], worst: Row) -> dict[str, Any]:
@@ -93,8 +105,9 @@ def _common(rows: Sequence[Row], name: str) -> Any:
     return first if all(row[name] == first for row in rows) else None
 
 
-def _gravity(row: Row, evidence: Row) -> tuple[int, bool, str, float]:
+def _gravity(row: Row) -> tuple[int, bool, str, float]:
     """The sort key of the rows: the worst one is the first. What is deleted first is worst, or else the most lag."""
+    evidence = _parsed(row["evidence"])
     severity = _SEVERITIES.index(row["severity"]) if row["severity"] in _SEVERITIES else len(_SEVERITIES)
     deleted_at = evidence.get("deleted_at")
     return severity, deleted_at is None, deleted_at or "", -(evidence.get("consumer_lag") or 0)
@@ -105,17 +118,22 @@ def _magnitude(rows: Iterable[Row], *, is_most: bool) -> float | None:
     return None if not known else max(known) if is_most else sum(known)
 
 
-def _facts(rows: Sequence[Row], evidence: Sequence[Row]) -> SharedFacts:
-    """What the findings show together: sums, and the partition that is worst."""
-    _, worst = min(zip(rows, evidence, strict=True), key=lambda pair: _gravity(*pair))
+def _facts(rows: Sequence[Row], counted: Sequence[Row]) -> SharedFacts:
+    """What the findings show together: sums of those that are counted, and the partition that is worst."""
+    evidence = [_parsed(row["evidence"]) for row in counted]
+    worst = _parsed(min(counted, key=_gravity)["evidence"])
+    topic = rows[0]["cause_topic"]
+    is_only_there = all(row["topic"] == topic for row in counted)
     deleted_at = [at for of in evidence if (at := of.get("deleted_at")) is not None]
-    names = [row["group_id"] for row in rows]
+    names = {row["group_id"] for row in rows}
+    lasting = {row["group_id"] for row in rows if row.get("resolved_at") is None} or names
     return SharedFacts(
-        of_topic=rows[0]["topic"],
+        of_topic=topic,
         since_ms=to_epoch_ms(rows[0]["cause_since"]),
-        partition_list=sorted({number for row in rows for number in row["partitions"] or ()}),
+        partition_list=sorted({n for row in counted for n in row["partitions"] or ()}) if is_only_there else (),
         groups=_listed(names),
-        groups_affected=len({*names}),
+        groups_affected=len(names),
+        groups_well=len(names - lasting),
         status=worst.get("status"),
         reason=worst.get("reason"),
         rows=_total(evidence, "partitions") or 0,
@@ -126,7 +144,7 @@ def _facts(rows: Sequence[Row], evidence: Sequence[Row]) -> SharedFacts:
         consumer_age_ms=max((of["consumer_age_ms"] for of in evidence if "consumer_age_ms" in of), default=None),
         deleted=_total(evidence, "deleted_offsets"),
         deleted_ms=to_epoch_ms(datetime.fromisoformat(min(deleted_at))) if deleted_at else None,
-        left_ms=-int(max((row["magnitude"] or 0 for row in rows), default=0)),
+        left_ms=-int(max((row["magnitude"] or 0 for row in counted), default=0)),
         worst=WorstReader(topic=worst.get("worst_topic"), partition=worst.get("worst_partition")),
     )
 
@@ -135,7 +153,7 @@ def _listed(names: Iterable[str]) -> list[str]:
     """The names that an evidence has room for. No long name takes the place of others."""
     shown: list[str] = []
     length = 0
-    for name in sorted({*names}, key=lambda name: (len(name), name))[:LISTED]:
+    for name in sorted(names, key=lambda name: (len(name), name))[:LISTED]:
         length += len(name)
         if length <= _MOST_TEXT:
             shown.append(name)

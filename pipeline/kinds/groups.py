@@ -53,7 +53,6 @@ from pipeline.kinds.text import (
 MOST_LAG, HOT_WRITES = 0.8, 2
 """From which share of the group's lag on a partition is most of it, and from how many times as many records as the
 others get on average a partition is hot."""
-_UNREAD = "unread by all of them together"
 _IN_COMMON = "Look for what these groups have in common: "
 _HOT_ADVICE = (
     "More consumers do not help, because one partition gets more records than the others. Look at their keys: spread "
@@ -96,9 +95,11 @@ class DeletedUnread(Kind[ReaderFacts]):
                 f"Deleted before {groups_named(facts.groups, facts.groups_affected)} had read them: ",
                 counted(facts.deleted, "offset"),
                 _in_topic(facts),
-                ", counted for each group.",
+                ", counted for each group",
+                _well(facts),
+                ".",
             ),
-            {**figures(facts), "deleted_offsets": facts.deleted},
+            {**_figures_together(facts), "deleted_offsets": facts.deleted},
             _LOST_ADVICE,
         )
 
@@ -158,10 +159,10 @@ class DataLossAhead(Kind[ReaderFacts]):
             sentence(
                 f"Retention may delete records {soon(facts.deleted_ms, facts.left_ms)} that {groups} "
                 f"have not read{_in_topic(facts)}, first of {first}",
-                unread(facts, _UNREAD),
+                _unread_together(facts),
                 ".",
             ),
-            {**figures(facts), "deleted_at": iso(facts.deleted_ms)},
+            {**_figures_together(facts), "deleted_at": iso(facts.deleted_ms)},
             " ".join(_keep_advice(topic) for topic in topics if topic),
         )
 
@@ -260,10 +261,10 @@ class StoppedTogether(Kind[SharedFacts]):
                 f"{groups_named(facts.groups, facts.groups_affected)} have stopped at about the same time",
                 _in_topic(facts),
                 part(": commits have not moved since ", instant(facts.since_ms)),
-                unread(facts, _UNREAD),
+                _unread_together(facts),
                 ".",
             ),
-            figures(facts),
+            _figures_together(facts),
             f"{_IN_COMMON}a record that none of them can process, the leader of these partitions, a right that was "
             "taken away, or a deployment.",
         )
@@ -293,10 +294,10 @@ class HotPartition(Kind[ReaderFacts]):
             sentence(
                 f"{groups_named(facts.groups, facts.groups_affected)} fall behind because of {of} of topic "
                 f"{facts.of_topic}, which gets more records than the others",
-                unread(facts, _UNREAD),
+                _unread_together(facts),
                 ".",
             ),
-            figures(facts),
+            _figures_together(facts),
             _HOT_ADVICE,
         )
 
@@ -352,10 +353,10 @@ class FallingBehind(Kind[ReaderFacts]):
                 f"{groups_named(facts.groups, facts.groups_affected)} have begun to fall behind at about the same time",
                 _in_topic(facts),
                 ": their oldest unread records keep getting older",
-                unread(facts, _UNREAD),
+                _unread_together(facts),
                 ".",
             ),
-            figures(facts),
+            _figures_together(facts),
             f"{_IN_COMMON}more records than usual, the leader of these partitions, a quota, or a deployment.",
         )
 
@@ -403,7 +404,24 @@ def _number(facts: Mapping[str, Any], name: str) -> int:
 
 
 def _in_topic(facts: SharedFacts) -> str:
-    return f" in {counted(len(facts.partition_list), 'partition')} of topic {facts.of_topic}"
+    of = f"{counted(len(facts.partition_list), 'partition')} of " if facts.partition_list else ""
+    return f" in {of}topic {facts.of_topic}"
+
+
+def _figures_together(facts: SharedFacts) -> dict[str, Any]:
+    return {**figures(facts), "groups_well": facts.groups_well or None}
+
+
+def _well(facts: SharedFacts) -> str | None:
+    """How many of the groups are well again; None if none is, or all are."""
+    well = facts.groups_well
+    return f"; {well:,} of them {'is' if well == 1 else 'are'} well again" if well else None
+
+
+def _unread_together(facts: SharedFacts) -> str:
+    return sentence(
+        _well(facts), unread(facts, "unread by the others" if facts.groups_well else "unread by all of them together")
+    )
 
 
 def _no_progress_advice(facts: ReaderFacts) -> str:

@@ -30,7 +30,7 @@ KEYS = (
 """The keys of `figures`, for docs/findings.md."""
 SHARED_KEYS = (
     "`groups` (names), and `groups_affected`, the number of all of them. Of a cause that groups share, `since` is "
-    "`cause_since`"
+    "`cause_since`, and `groups_well` says how many of the groups are well again"
 )
 """The keys of findings of a topic."""
 
@@ -102,9 +102,11 @@ class ReaderFacts(Facts):
 class SharedFacts(ReaderFacts):
     """The same of a problem that groups share at a topic.
 
-    partition_list: its partitions. deleted_ms, left_ms: when records will be deleted first, and how long that is.
+    partition_list: its partitions, none if they are not known. groups_well: how many of the groups are well again.
+    deleted_ms, left_ms: when records will be deleted first, and how long that is.
     """
 
+    groups_well: int = 0
     partition_list: Sequence[int] = ()
     deleted_ms: int | None = None
     left_ms: int = 0

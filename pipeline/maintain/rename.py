@@ -21,7 +21,7 @@ from pipeline.tables import FINDING_HISTORY, FINDINGS, NOTIFICATIONS, SNAPSHOTS,
 LAST = (FINDINGS, SNAPSHOTS)
 """The tables that are renamed last: other tables of findings need the old ids in `findings`, and the new name in the
 ledger means that all tables are done."""
-_OF_IDS = ("finding_id", "kind", "cluster", "group_id", "client_id", "instance", "topic", "first_seen")
+_OF_IDS = ("finding_id", "kind", "cluster", "group_id", "client_id", "instance", "topic", "first_seen", "cause_id")
 log = logging.getLogger(__name__)
 
 
@@ -81,7 +81,8 @@ def _in_cluster(rows: pa.Table, cluster: str) -> pa.Table:
 
 
 def _with_ids(rows: pa.Table, cluster: str, ids: Mapping[str, str]) -> pa.Table:
-    """The rows under another cluster name, with the ids that their findings have there."""
-    new_ids = [ids.get(old_id, old_id) for old_id in rows["finding_id"].to_pylist()]
-    place = rows.column_names.index("finding_id")
-    return _in_cluster(rows.set_column(place, "finding_id", pa.array(new_ids, pa.string())), cluster)
+    """The rows under another cluster name, with the ids that their findings and causes have there."""
+    for name in {"finding_id", "cause_id"} & {*rows.column_names}:
+        new_ids = [ids.get(old_id, old_id) for old_id in rows[name].to_pylist()]
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(new_ids, pa.string()))
+    return _in_cluster(rows, cluster)

@@ -20,7 +20,7 @@ LOOKED_BACK = timedelta(days=7)
 """Findings that ended longer ago than this are not read, so that the cost does not grow with the history."""
 _BEING_SENT = "being sent"
 """The error in a row while its message is being sent. It stays if the job is killed."""
-UNLESS_SENT = "t.status <> 'sent'"
+UNLESS_SENT = "t.status <> 'sent' OR s.status = 'sent'"
 """Another job may have sent the same message at the same time; it stays sent."""
 
 
@@ -48,14 +48,14 @@ def _read(lake: Lake, clusters: Collection[str], now: datetime) -> tuple[list[di
     """The findings that are open or have ended lately, and their rows of `notifications`."""
     ended = "coalesce(resolution_confirmed_at, resolved_at)"
     recent = f"(resolved_at IS NULL OR {ended} >= TIMESTAMP'{(now - LOOKED_BACK).isoformat()}')"
-    where = f"{one_of('cluster', sorted(clusters))} AND {recent}"
+    of_clusters = one_of("cluster", sorted(clusters))
+    where = f"{of_clusters} AND {recent}"
     # With all that have the cause of one of them: what is said of the cause must not change when some have ended.
     # DISTINCT, because DataFusion's time for equal values grows with the square of their number: 4 s for 20,000.
-    of_causes = f"cause_id IN (SELECT DISTINCT cause_id FROM {{findings}} WHERE {where})"
-    findings = lake.query(f"SELECT * FROM {{findings}} WHERE ({where}) OR {of_causes}", FINDINGS)
+    of_causes = f"{of_clusters} AND cause_id IN (SELECT DISTINCT cause_id FROM {{findings}} WHERE {where})"
+    findings = lake.query(f"SELECT * FROM {{findings}} WHERE ({where}) OR ({of_causes})", FINDINGS)
     if not findings:
         return [], []
-    of_clusters = one_of("cluster", sorted(clusters))
     wanted = (
         f"finding_id IN (SELECT finding_id FROM {{findings}} WHERE {where} UNION "
         f"SELECT cause_id FROM {{findings}} WHERE {where} AND cause_id IS NOT NULL)"

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.common.subject import subject_of
 from pipeline.common.words import counted, named
 from pipeline.config import Config
-from pipeline.notify.due import Finding, Row, findings_of
+from pipeline.notify.due import Finding, Row, findings_of, in_utc
 from pipeline.notify.message import LONGEST_NAME, Message, in_words, shown, title_of
 
 DIGEST = "digest"
@@ -107,10 +107,24 @@ def digest_of(
 ) -> Digest:
     """The digest from rows of `findings`, and of `slo` at the newest snapshots. Findings with one cause are one."""
     since, until = span
-    found = sorted(findings_of(findings, config), key=lambda f: (-f.gravity, f"{f.first_seen}"))
+    found = sorted(findings_of(_as_known(findings, until), config), key=lambda f: (-f.gravity, f"{f.first_seen}"))
     missed = (_missed(row, config) for row in slo)
     below = sorted((m for m in missed if m.attainment < m.target), key=lambda m: (m.attainment - m.target, m))
     return Digest(since, until, tuple(found), tuple(below), snapshots)
+
+
+def _as_known(findings: Iterable[Row], until: datetime) -> Iterator[Row]:
+    """The rows of what had begun at an instant, without the ends and causes that were not known then."""
+
+    def is_later(instant: datetime | None) -> bool:
+        at = in_utc(instant)
+        return at is not None and at > until
+
+    for row in findings:
+        if not is_later(row["first_seen"]):
+            cause_id = None if is_later(row["grouped_at"]) else row["cause_id"]
+            resolved_at = None if is_later(row["resolved_at"]) else row["resolved_at"]
+            yield {**row, "cause_id": cause_id, "resolved_at": resolved_at}
 
 
 def _missed(row: Row, config: Config) -> Missed:

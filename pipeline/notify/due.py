@@ -74,7 +74,7 @@ def finding_of(row: Row, config: Config) -> Finding:
 def _of_columns(row: Row) -> Finding:
     names = Finding.__dataclass_fields__.keys() & row.keys()
     values = {name: row[name] for name in names}
-    values |= {name: _in_utc(row.get(name)) for name in _TIMES}
+    values |= {name: in_utc(row.get(name)) for name in _TIMES}
     values["partitions"] = tuple(row.get("partitions") or ())
     return Finding(**values)
 
@@ -88,8 +88,8 @@ def findings_of(rows: Iterable[Row], config: Config) -> list[Finding]:
     return found
 
 
-def _in_utc(instant: datetime | None) -> datetime | None:
-    # Spark returns instants without a zone, in the time zone of the process; the driver returns them with one.
+def in_utc(instant: datetime | None) -> datetime | None:
+    """The same instant in UTC: Spark returns it without a zone, in that of the process, the driver with one."""
     return None if instant is None else instant.astimezone(UTC)
 
 
@@ -113,7 +113,7 @@ Known = Mapping[tuple[str, str], Notification]
 
 def notification_of(row: Row) -> Notification:
     """The same row, from its columns by name."""
-    times = {name: _in_utc(row[name]) for name in ("first_tried_at", "last_tried_at")}
+    times = {name: in_utc(row[name]) for name in ("first_tried_at", "last_tried_at")}
     return Notification(**{name: row[name] for name in Notification._fields} | times)
 
 
@@ -201,7 +201,7 @@ def _plan_one(finding: Finding, rows: Known, config: Config, now: datetime, resu
         return
     why = _why_silenced(finding, config, now)
     for channel in finding.channels:
-        _open(finding, channel, rows, config, now, result, why)
+        _open(finding, channel, rows, config, now, result, why, finding.first_seen)
 
 
 def _plan_cause(
@@ -214,24 +214,26 @@ def _plan_cause(
     """Plans one message for all findings with a cause. It ends with the last of them.
 
     Findings that were sent before it was known that they have something in common also end one by one. Those that are
-    silenced are left out, as long as others are not.
+    silenced are left out, and do not keep the message open, as long as others are not. If one of them is heard later,
+    the cause is sent again.
     """
     for _, finding in several:
         if own := known.get(_key(finding)):
             _plan_sent(finding, own, config, now, result)
     first, _ = several[0]
     of_cause = known.get((first["cluster"], first["cause_id"]), {})
-    lasting = [(row, finding) for row, finding in several if finding.resolved_at is None]
+    silenced = [_why_silenced(finding, config, now, SHARED[finding.kind]) for _, finding in several]
+    heard = [pair for pair, why in zip(several, silenced, strict=True) if why is None]
+    lasting = [(row, finding) for row, finding in heard or several if finding.resolved_at is None]
     if not lasting:
-        _end(_merged(several, several), of_cause, config, now, result)
+        _end(_merged(heard or several, several), of_cause, config, now, result)
         return
-    silenced = [_why_silenced(finding, config, now, SHARED[finding.kind]) for _, finding in lasting]
-    heard = [pair for pair, why in zip(lasting, silenced, strict=True) if why is None]
-    whole = _merged(heard or lasting, several)
+    whole = _merged(heard or several, several)
     sent = [channel for (channel, event), row in of_cause.items() if (event, row.status) == (OPENED, SENT)]
     for channel in dict.fromkeys((*whole.channels, *sent)):
         # Groups of another owner may follow when the cause is old.
-        _open(whole, channel, of_cause, config, now, result, None if heard else silenced[0], may_be_old=bool(of_cause))
+        newest = max((row["grouped_at"] for row, finding in lasting if channel in finding.channels), default=None)
+        _open(whole, channel, of_cause, config, now, result, None if heard else silenced[0], in_utc(newest))
 
 
 def _plan_sent(finding: Finding, own: Known, config: Config, now: datetime, result: Plan) -> None:
@@ -242,11 +244,11 @@ def _plan_sent(finding: Finding, own: Known, config: Config, now: datetime, resu
     why = _why_silenced(finding, config, now)
     for (channel, event), row in own.items():
         if (event, row.status) == (OPENED, SENT):
-            _open(finding, channel, own, config, now, result, why)
+            _open(finding, channel, own, config, now, result, why, finding.first_seen)
 
 
 def _merged(some: Sequence[tuple[Row, Finding]], several: Sequence[tuple[Row, Finding]]) -> Finding:
-    """Some of the findings with a cause as one, for the channels of all of their owners.
+    """Some of the findings with a cause as one, for the channels of the owners of all that last.
 
     It began with the first of `several`, and has their owner if they have the same one. So neither changes when others
     follow: Alertmanager takes an alert with another label for another one.
@@ -254,9 +256,10 @@ def _merged(some: Sequence[tuple[Row, Finding]], several: Sequence[tuple[Row, Fi
     first = min(row["grouped_at"] for row, _ in several)
     owners = {(finding.owner, finding.tier) for row, finding in several if row["grouped_at"] == first}
     owner, tier = owners.pop() if len(owners) == 1 else (None, None)
-    channels = (*dict.fromkeys(name for _, finding in some for name in finding.channels),)
+    lasting = [finding for _, finding in some if finding.resolved_at is None]
+    channels = (*dict.fromkeys(name for finding in lasting for name in finding.channels),)
     whole = _of_columns(merged([row for row, _ in some]))
-    return replace(whole, first_seen=_in_utc(first), owner=owner, tier=tier, channels=channels)
+    return replace(whole, first_seen=in_utc(first), owner=owner, tier=tier, channels=channels)
 
 
 def _open(
@@ -267,20 +270,20 @@ def _open(
     now: datetime,
     result: Plan,
     why_silenced: str | None,
-    *,
-    may_be_old: bool = False,
+    since: datetime | None,
 ) -> None:
+    """Plans that a finding which lasts is sent to a channel that has been able to know of it `since` an instant."""
     if channel not in config.channels:
         return
     before = rows.get((channel, OPENED))
     due = Due(finding, channel, OPENED, before)
     least = config.channels[channel].severity
     why = why_silenced or (f"less severe than {least}" if finding.gravity < gravity(least) else None)
-    if before and before.status == SENT:
+    if before and before.status == SENT and not _has_ended(before, rows.get((channel, RESOLVED))):
         if config.channels[channel].type == "alertmanager" and not why:
             result.standing.setdefault(channel, []).append(finding)
         return
-    if before is None and not may_be_old and _is_old(finding, config, now):
+    if before is None and _is_old(since, config, now):
         return
     if why:
         if not before or (before.status, before.error) != (HELD, why):
@@ -290,11 +293,18 @@ def _open(
         result.due.setdefault(channel, []).append(due)
 
 
-def _is_old(finding: Finding, config: Config, now: datetime) -> bool:
+def _has_ended(opened: Notification, end: Notification | None) -> bool:
+    """Whether the end was sent after the beginning. What groups share may begin again: one may be late, or silenced."""
+    if end is None or end.status != SENT or end.last_tried_at is None:
+        return False
+    return opened.last_tried_at is None or opened.last_tried_at <= end.last_tried_at
+
+
+def _is_old(since: datetime | None, config: Config, now: datetime) -> bool:
     # A snapshot has the instant at which it was due, which may be a whole schedule before it is taken.
     kept_ms = max(config.notifications.max_age_ms, 2 * config.snapshot.schedule_ms)
     oldest = now - timedelta(milliseconds=kept_ms)
-    return finding.first_seen is not None and finding.first_seen < oldest
+    return since is not None and since < oldest
 
 
 def _why_silenced(finding: Finding, config: Config, now: datetime, of_cause: str | None = None) -> str | None:
@@ -312,8 +322,7 @@ def _why_silenced(finding: Finding, config: Config, now: datetime, of_cause: str
 def _end(finding: Finding, rows: Known, config: Config, now: datetime, result: Plan) -> None:
     for (channel, event), row in rows.items():
         end = rows.get((channel, RESOLVED))
-        is_sent = end is not None and end.status == SENT
-        if channel not in config.channels or event != OPENED or is_sent:
+        if channel not in config.channels or event != OPENED or _has_ended(row, end):
             continue
         # PagerDuty may have opened an alert without an answer in time. It ignores the end of an alert that it lacks.
         may_be_open = config.channels[channel].type == "pagerduty" and row.status == FAILED and row.attempts > 0

@@ -26,7 +26,9 @@ def read_digest(lake: Lake, config: Config, clusters: Collection[str], until: da
         f"first_seen <= {instant_literal(last_ms)} "
         f"AND (resolved_at IS NULL OR resolved_at > {instant_literal(first_ms)})"
     )
-    findings = lake.query(f"SELECT * FROM {{findings}} WHERE {of_clusters} AND {lasted}", FINDINGS)
+    of_causes = f"SELECT DISTINCT cause_id FROM {{findings}} WHERE {of_clusters} AND {lasted}"
+    wanted = f"{of_clusters} AND ({lasted} OR cause_id IN ({of_causes}))"
+    findings = lake.query(f"SELECT * FROM {{findings}} WHERE {wanted}", FINDINGS)
     counted = lake.query(
         "SELECT cluster, status, count(*) AS snapshots FROM {snapshots} "
         f"WHERE {of_clusters} AND snapshot_id > {first_ms} AND snapshot_id <= {last_ms} GROUP BY cluster, status",

@@ -6,7 +6,7 @@ _SHARED_AS = " ".join(f"WHEN '{kind}' THEN '{cause}'" for kind, cause in SHARED.
 _AHEAD = ", ".join(f"'{kind.name}'" for kind in KINDS if kind.is_loss_ahead)
 CAUSES = f"""\
 SELECT cluster, id AS cause_id, cause_kind AS kind, CASE WHEN max(cause_id) IS NULL THEN max(group_id) END AS group_id,
-       max(client_id) AS client_id, max(instance) AS instance, max(topic) AS topic,
+       max(client_id) AS client_id, max(instance) AS instance, max(coalesce(cause_topic, topic)) AS topic,
        CASE WHEN count(DISTINCT owner) = 1 AND count(owner) = count(*) THEN max(owner) END AS owner,
        count(DISTINCT group_id) AS groups,
        count(DISTINCT CASE WHEN resolved_at IS NULL THEN group_id END) AS groups_open,

@@ -131,7 +131,7 @@ def causes_in(
             found.setdefault(row["cause_id"], []).append(row)
     named = {}
     for rows in found.values():
-        (topic,), (since,) = {row["topic"] for row in rows}, {row["cause_since"] for row in rows}
+        (topic,), (since,) = {row["cause_topic"] for row in rows}, {row["cause_since"] for row in rows}
         grouped = min(minute_of(to_epoch_ms(row["grouped_at"])) for row in rows)
         name = f"{topic} {minute_of(to_epoch_ms(since))} {grouped}"
         assert name not in named

@@ -34,6 +34,7 @@ def row(group: str, kind: str = "no_progress", cause: str | None = "c0ffee", **m
         "topic": "t",
         "partitions": [0],
         "cause_id": cause,
+        "cause_topic": "t",
         "cause_since": at(0),
         "grouped_at": at(30),
         "first_seen": at(30),
@@ -84,11 +85,47 @@ def test_it_is_first_seen_when_the_groups_are_and_ends_with_the_last_of_them() -
     early = row("a", first_seen=at(10), worst_at=at(12), grouped_at=at(31), consumer_lag=50, resolved_at=at(45))
     others = [row("b", grouped_at=at(31), resolved_at=at(41)), row("c", grouped_at=at(31), last_seen=at(44))]
     found = merged([early, *others])
-    assert [found[name] for name in ("first_seen", "worst_at", "last_seen")] == [at(31), at(31), at(44)]
+    assert [found[name] for name in ("first_seen", "worst_at", "last_seen")] == [at(31), at(35), at(44)]
     assert (found["resolved_at"], found["resolution_confirmed_at"]) == (None, None)
     others[1] |= {"resolved_at": at(47), "resolution_confirmed_at": at(49)}
     found = merged([early, *others])
     assert (found["resolved_at"], found["resolution_confirmed_at"]) == (at(47), at(49))
+    assert found["worst_at"] == at(31)
+
+
+def test_numbers_are_those_of_groups_that_are_not_well_again() -> None:
+    rows = [row("a", resolved_at=at(41)), row("b", resolved_at=at(42)), row("c", consumer_lag=7)]
+    found = merged(rows)
+    assert found["summary"].endswith(
+        " 2026-01-31 12:00 UTC; 2 of them are well again; unread by the others: 7 records."
+    )
+    facts = json.loads(found["evidence"])
+    names = ("groups", "groups_affected", "groups_well", "consumer_lag", "partitions")
+    assert [facts[name] for name in names] == [["a", "b", "c"], 3, 2, 7, 1]
+    assert found["magnitude"] == 5.0
+    over = merged([one | {"resolved_at": at(45)} for one in rows])
+    assert over["summary"].endswith("unread by all of them together: 17 records.")
+
+
+def test_what_was_deleted_unread_is_lost_to_groups_that_are_well_again_too() -> None:
+    rows = [row(group, "deleted_unread", deleted_offsets=3, magnitude=3.0, resolved_at=at(41)) for group in "ab"]
+    found = merged([*rows, row("c", "deleted_unread", deleted_offsets=4, magnitude=4.0)])
+    assert "had read them: 10 offsets" in found["summary"]
+    assert "; 2 of them are well again." in found["summary"]
+    assert found["magnitude"] == 10.0
+
+
+def test_of_groups_with_the_problem_in_several_topics_the_partitions_are_not_known() -> None:
+    rows = [row("a", topic=None, partitions=None, topics=["t", "u"], consumer_lag=9), row("b"), row("c")]
+    found = merged(rows)
+    assert (found["topic"], found["partitions"]) == ("t", None)
+    assert "at about the same time in topic t: " in found["summary"]
+
+
+def test_it_is_silenced_if_all_that_last_are() -> None:
+    rows = [row("a") | {"silenced": "known"}, row("b") | {"silenced": "too"}]
+    assert merged([*rows, row("c", resolved_at=at(44)) | {"silenced": None}])["silenced"] == "known"
+    assert merged([*rows, row("c") | {"silenced": None}])["silenced"] is None
 
 
 def test_columns_that_differ_are_unknown() -> None:

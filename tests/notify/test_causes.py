@@ -22,8 +22,9 @@ def member(group: str, finding_id: str = "", cause: str | None = "c0ffee", **mor
     """A finding of a group that has stopped with others, an hour ago."""
     evidence = {"consumer_lag": 5, "partitions": 1, "topics": ["t"], "worst_topic": "t", "worst_partition": 0}
     grouped = None if cause is None else NOW - HOUR
-    shared = {"cause_id": cause, "cause_since": grouped, "grouped_at": grouped, "topic": "t", "partitions": [0]}
+    shared = {"cause_id": cause, "cause_topic": cause and "t", "cause_since": grouped, "grouped_at": grouped}
     of = {"kind": "no_progress", "client_id": None, "instance": None, "evidence": json.dumps(evidence)}
+    of |= {"topic": "t", "partitions": [0]}
     return finding(finding_id or f"of {group}", group_id=group, magnitude=5.0, **(shared | of | more))
 
 
@@ -89,8 +90,36 @@ def test_a_group_that_joins_later_is_sent_to_its_owner_but_not_again_to_those_wh
     assert groups_in(found, "web") == ["else", "pay-1", "pay-2", "web-1"]
 
 
+def test_a_group_that_joins_later_is_sent_although_nobody_heard_of_the_others(load: Load) -> None:
+    """The owner of the first groups has no channel."""
+    text = '[channels.web]\ntype = "webhook"\nurl = "http://h"\n[notifications]\nreport_url = "http://r"\n'
+    runs = Runs(config_of(load, f'{text}[[owners]]\ngroup = "^web-"\nowner = "web"\nchannel = "web"\n'))
+    late = NOW + 3 * DAY
+    assert due(runs.run(*map(member, "abc"))) == []
+    assert due(runs.run(*map(member, "abc"), member("web-1", grouped_at=late), now=late)) == [
+        ("web", "opened", "c0ffee")
+    ]
+
+
 def test_a_cause_that_is_older_than_a_channel_is_not_sent(load: Load) -> None:
     assert due(Runs(config_of(load)).run(*map(member, "abc"), now=NOW + 3 * DAY)) == []
+    runs = Runs(owners(load, "pay"))
+    runs.run(known=[notified("c0ffee")])
+    assert due(runs.run(*map(member, "ab"), member("pay-1"), now=NOW + 3 * DAY)) == []
+
+
+def test_a_cause_begins_again_for_a_group_that_is_late(load: Load) -> None:
+    """Its snapshot was computed when the others were well, and the end was sent."""
+    runs = Runs(config_of(load))
+    runs.run(*map(member, "abc"))
+    well = [member(group, resolved_at=NOW) for group in "abc"]
+    assert due(runs.run(*well, now=NOW + HOUR)) == [("chat", "resolved", "c0ffee")]
+    again = NOW + 2 * HOUR
+    assert due(runs.run(*well, member("d", grouped_at=NOW), now=again)) == [("chat", "opened", "c0ffee")]
+    assert due(runs.run(*well, member("d", grouped_at=NOW), now=again + HOUR)) == []
+    ended = [*well, member("d", grouped_at=NOW, resolved_at=again)]
+    assert due(runs.run(*ended, now=again + 2 * HOUR)) == [("chat", "resolved", "c0ffee")]
+    assert due(runs.run(*ended, now=again + 3 * HOUR)) == []
 
 
 def test_a_finding_that_was_sent_before_it_had_a_cause_also_ends_by_itself(load: Load) -> None:
@@ -113,8 +142,18 @@ def test_silenced_groups_are_left_out(load: Load) -> None:
     runs = Runs(config_of(load, silence))
     found = runs.run(member("test-1"), member("test-2"), member("a"))
     assert groups_in(found) == ["a"]
-    # The cause lasts until they are well, too.
-    assert due(runs.run(member("test-1"), member("a", resolved_at=NOW))) == []
+    rows = [member("test-1"), member("a", resolved_at=NOW)]
+    ended = runs.run(*rows, now=NOW + HOUR)
+    assert (due(ended), groups_in(ended)) == ([("chat", "resolved", "c0ffee")], ["a"])
+    assert due(runs.run(*rows, now=NOW + 2 * HOUR)) == []
+    runs.config = config_of(load)  # the silence is removed
+    assert due(runs.run(*rows, now=NOW + 3 * HOUR)) == [("chat", "opened", "c0ffee")]
+
+
+def test_a_silence_of_the_topic_leaves_out_groups_that_have_stopped_nowhere_else(load: Load) -> None:
+    runs = Runs(config_of(load, '[[silences]]\ntopic = "^t$"\nreason = "it is being moved"\n'))
+    found = runs.run(member("a", topic=None, partitions=None), member("b"), member("c"))
+    assert groups_in(found) == ["a"]
 
 
 @pytest.mark.parametrize(

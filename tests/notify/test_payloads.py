@@ -174,7 +174,7 @@ def test_a_test_alert_ends_by_itself() -> None:
 @EACH
 def test_a_webhook_gets_every_column_that_describes_a_finding(load: Load, row: dict[str, Any]) -> None:
     content = payloads.webhook(message_of(due(load, row), REPORT), REPORT)
-    others = {"channel", "resolution_confirmed_at", "cause_id", "cause_since", "grouped_at"}
+    others = {"channel", "resolution_confirmed_at", "cause_id", "cause_topic", "cause_since", "grouped_at"}
     assert {*content["finding"]} == {*row} - others
     assert (content["event"], content["dedup_key"], content["finding"]["finding_id"]) == ("opened", "f1", "f1")
     assert (content["findings"], content["findings_total"]) == (None, 1)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.analytics.findings.causes import CAUSE_COLUMNS
 from pipeline.analytics.findings.findings import SO_FAR, findings_seen
 from pipeline.analytics.keys import FINDING
 from pipeline.common.data_source import arrow_schema
@@ -17,7 +18,7 @@ from pipeline.tables import FINDING_HISTORY, FINDINGS
 
 _CHANGING = (
     *("last_seen", "topic", "worst_at", "partitions", "severity", "magnitude", "summary", "evidence", "advice"),
-    *("cause_id", "cause_since", "grouped_at"),
+    *CAUSE_COLUMNS,
 )
 _ENDS = ("resolved_at", "resolution_confirmed_at")
 

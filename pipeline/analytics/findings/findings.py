@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.analytics.findings.causes import Named, with_causes
+from pipeline.analytics.findings.causes import CAUSE_COLUMNS, Named, with_causes
 from pipeline.analytics.findings.identity import Key, finding_id
 from pipeline.analytics.findings.past import Past, Row, patience
 from pipeline.analytics.findings.skew import (
@@ -32,14 +32,14 @@ from pipeline.tables import FINDING_HISTORY, FINDINGS, SEVERITIES
 from pipeline.tables.columns import LONG
 
 _TIMES = ("first_seen", "last_seen", "worst_at")
-_CAUSE = ("cause_id", "cause_since", "grouped_at")
+_INSTANTS_OF_CAUSE = ("cause_since", "grouped_at")
 _WORST = ("partitions", "severity", "magnitude", "summary", "evidence", "advice")
 _KEPT = ("owner", "tier", "channel", "resolved_at", "resolution_confirmed_at")
 """What a finding keeps, although no snapshot says it."""
 _WHOSE = ("cluster", "finding_id", "kind", "group_id", "client_id", "instance")
 SO_FAR = StructType(
-    [FINDING_HISTORY.schema[name] for name in (*_WHOSE, "topic", *_WORST, "cause_id")]
-    + [StructField(name, LONG) for name in (*_TIMES, *_CAUSE[1:])]
+    [FINDING_HISTORY.schema[name] for name in (*_WHOSE, "topic", *_WORST, "cause_id", "cause_topic")]
+    + [StructField(name, LONG) for name in (*_TIMES, *_INSTANTS_OF_CAUSE)]
 )
 """A finding as some snapshots saw it: `_WORST` and `topic` at its worst, its cause, and the instants, epoch ms."""
 
@@ -56,7 +56,7 @@ def finding_history(problems: pa.Table, past: Past) -> pa.Table:
     named = [problem for key in seen for problem in _named(key, seen, known, past)]
     of_groups = with_causes((problem for problem in named if problem[0]["kind"] in SHARED), past)
     rows = [*of_groups, *(_with_id(*problem) for problem in named if problem[0]["kind"] not in SHARED)]
-    dated = [{**_with_instants(row, _CAUSE[1:]), "snapshot_date": utc_date(row["snapshot_id"])} for row in rows]
+    dated = [{**_with_instants(row, _INSTANTS_OF_CAUSE), "snapshot_date": utc_date(row["snapshot_id"])} for row in rows]
     return pa.Table.from_pylist(dated, arrow_schema(FINDING_HISTORY.schema))
 
 
@@ -110,7 +110,7 @@ def findings_seen(history: pa.Table) -> pa.Table:
     """A row of SO_FAR for each finding in rows of `finding_history`; all rows of a finding must be among them."""
     by_id: dict[str, list[Row]] = defaultdict(list)
     for row in history.to_pylist():
-        of_cause = {name: row[name] and to_epoch_ms(row[name]) for name in _CAUSE[1:]}
+        of_cause = {name: row[name] and to_epoch_ms(row[name]) for name in _INSTANTS_OF_CAUSE}
         by_id[row["finding_id"]].append({**row, **of_cause, **dict.fromkeys(_TIMES, row["snapshot_id"])})
     return pa.Table.from_pylist([_so_far(rows) for rows in by_id.values()], arrow_schema(SO_FAR))
 
@@ -125,11 +125,8 @@ def _so_far(rows: Sequence[Row]) -> dict[str, Any]:
     first_ms, last_ms = min(row["first_seen"] for row in rows), max(row["last_seen"] for row in rows)
     found = {**worst, "topic": topic, "first_seen": first_ms, "last_seen": last_ms}
     grouped = [row for row in rows if row["cause_id"] is not None]
-    if grouped:  # for ever with the cause under which it was first grouped, and with the topic of that
-        found |= {name: min(grouped, key=itemgetter("grouped_at"))[name] for name in _CAUSE}
-        of_topic = max((row for row in grouped if row["cause_id"] == found["cause_id"]), key=_badness)
-        if worst["cause_id"] is None:  # it was worst before, perhaps elsewhere
-            found |= {name: of_topic[name] for name in ("topic", "partitions")}
+    if grouped:  # for ever with the cause under which it was first grouped
+        found |= {name: min(grouped, key=itemgetter("grouped_at"))[name] for name in CAUSE_COLUMNS}
     return found
 
 
@@ -164,7 +161,7 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
 
 
 def _stored(row: Row) -> dict[str, Any]:
-    values = _with_instants(row, (*_TIMES, *_CAUSE[1:], "resolved_at", "resolution_confirmed_at"))
+    values = _with_instants(row, (*_TIMES, *_INSTANTS_OF_CAUSE, "resolved_at", "resolution_confirmed_at"))
     return {name: values[name] for name in FINDINGS.columns}
 
 

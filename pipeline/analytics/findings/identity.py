@@ -48,8 +48,14 @@ def cause_id(kind: str, cluster: str, topic: str, since_ms: int, at_ms: int) -> 
 
 
 def ids_in_cluster(findings: Iterable[Mapping[str, Any]], cluster: str) -> dict[str, str]:
-    """The id that each of some rows of `findings` would have under another cluster name, by its present id."""
-    return {
-        row["finding_id"]: finding_id(Key.of({**row, "cluster": cluster}), to_epoch_ms(row["first_seen"]))
-        for row in findings
-    }
+    """The ids that some rows of `findings`, and their causes, have under another cluster name, by the present ids.
+
+    The id of a cause is never made again from what it was made of, so that any other text will do.
+    """
+    found = {}
+    for row in findings:
+        key = Key.of({**row, "cluster": cluster})
+        found[row["finding_id"]] = finding_id(key, to_epoch_ms(row["first_seen"]))
+        if (cause := row["cause_id"]) is not None:
+            found[cause] = sha256(json.dumps([cause, cluster]).encode()).hexdigest()
+    return found

@@ -51,8 +51,9 @@ def assigned_if_skewed(problems: Sequence[Row], of_kinds: dict[str, Findings]) -
         at_ms, kind, partition = row["snapshot_id"], row["kind"], hot_partition(row)
         other = of_kinds[FALLING_BEHIND if kind == HOT else HOT]
         span = of_kinds[kind].continued(at_ms, partition)
-        may_begin = not row.get("is_weak") and of_kinds[kind].may_begin(at_ms) and not other.explain(at_ms)
-        if span is None and may_begin:
+        # The snapshot has a row of FALLING_BEHIND, too, which may continue that finding.
+        is_other = other.last(at_ms) if kind == HOT else other.explain(at_ms)
+        if span is None and not is_other and not row.get("is_weak") and of_kinds[kind].may_begin(at_ms):
             span = of_kinds[kind].begun(at_ms, partition)
         if span is not None:
             yield row, Key.of(row), span

@@ -93,6 +93,10 @@ class Findings:
         self._spans.append(span)
         return span
 
+    def last(self, at_ms: int) -> bool:
+        """Whether one of them lasts at a snapshot, if this has its problem."""
+        return any(span.lasts(at_ms, self._judged_at, self._patience) for span in self._spans)
+
     def explain(self, at_ms: int) -> bool:
         """Whether one of them `explains` a snapshot."""
         return any(span.explains(at_ms, self._judged_at, self._patience) for span in self._spans)

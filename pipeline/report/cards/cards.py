@@ -216,8 +216,8 @@ class _Facts:
 
     def _loss(self, key: Key, findings: Sequence[Finding], forecast: Forecast | None) -> str:
         """What a group has lost, also with others."""
-        shared = (f for f in self.report.findings if f.is_open and f.group_id is None and f.concerns(*key))
-        with_others = [f for f in shared if is_of_losses(f)]
+        of_group = (f for f in self.report.findings_of(*key) if f.is_open and is_of_losses(f))
+        with_others = [f for f in of_group if f.group_id is None or f.cause_id is not None]
         return answers.loss(self.groups.get(key), [*findings, *with_others], forecast, self.clock)
 
     def _members(

@@ -28,9 +28,7 @@ class Event(NamedTuple):
 
 def events(report: Report, cluster: str, group_id: str) -> list[Event]:
     """The events of a group that the report knows, the oldest first."""
-    found = [
-        event for f in report.findings if f.concerns(cluster, group_id) for event in finding_events(f, of=group_id)
-    ]
+    found = [event for f in report.findings_of(cluster, group_id) for event in finding_events(f, of=group_id)]
     changes = [c for c in report.changes if (c.cluster, c.group_id) == (cluster, group_id)]
     return sorted([*found, *_changes(changes)], key=lambda event: event.at_ms)
 

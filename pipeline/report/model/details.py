@@ -90,6 +90,7 @@ class Finding:
     now_topic: str | None = None
     now_partitions: tuple[int, ...] = ()
     silenced: str | None = None
+    cause_id: str | None = None
 
     @property
     def place(self) -> tuple[str | None, tuple[int, ...]]:
@@ -110,6 +111,11 @@ class Finding:
     def is_open(self) -> bool:
         """Whether the problem still lasts."""
         return self.resolved_ms is None
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it is a cause, that is, all findings of groups that have the same one."""
+        return self.group_id is None and self.cause_id is not None
 
     @property
     def is_loss(self) -> bool:

@@ -234,7 +234,10 @@ class ClusterPoint:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything on the page. `groups` are in order, the worst first; `charted` are the first of them."""
+    """Everything on the page. `groups` are in order, the worst first; `charted` are the first of them.
+
+    Of `findings`, those with the same cause are one; `with_causes` are those of the groups that have one.
+    """
 
     title: str
     generated_at: datetime
@@ -248,6 +251,7 @@ class Report:
     cluster_points: tuple[ClusterPoint, ...] = ()
     partitions: tuple[Partition, ...] = ()
     findings: tuple[Finding, ...] = ()
+    with_causes: tuple[Finding, ...] = ()
     findings_open: int = 0
     findings_total: int = 0
     changes: tuple[Change, ...] = ()
@@ -268,6 +272,13 @@ class Report:
     """The finding that the page is about; None if it is about everything that is selected."""
     is_recorded: bool = False
     """Whether the values were saved long before the page is made, so that it does not say how old it is."""
+
+    def findings_of(self, cluster: str, group_id: str) -> list[Finding]:
+        """The findings of a group, also of topics that it reads. Of a cause, its own finding, if this is known."""
+        own = [f for f in self.with_causes if (f.cluster, f.group_id) == (cluster, group_id)]
+        causes = {f.cause_id for f in own}
+        others = (f for f in self.findings if not f.is_cause or f.cause_id not in causes)
+        return [*own, *(f for f in others if f.concerns(cluster, group_id))]
 
     @property
     def snapshots_total(self) -> int:

@@ -80,7 +80,7 @@ def _history(report: Report, group: Group, instants: Sequence[Instant], points: 
     (over which time, written, committed), as text; `ahead` are the points of the forecast. `changes` are those of
     `timeline.counts`, `targets` the objectives, `heat` the partitions over time.
     """
-    found = [f for f in report.findings if f.concerns(*group.key)]
+    found = report.findings_of(*group.key)
     forecast = forecast_of(report, group)
     return {
         "events": [(e.at_ms, e.level, visible(e.sentence)) for e in events(report, *group.key)],

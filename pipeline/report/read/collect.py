@@ -79,6 +79,7 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
     instants = _instants(ledger, _most_instants(len(worst)))
     findings = _with_now(excerpt, newest, findings)
     findings = objects.with_silences(findings, excerpt.silences, excerpt.until(generated_at))
+    with_causes = objects.findings(details.findings(excerpt.with_causes({g.group_id for g in worst}), GROUPS_LISTED))
     parts = (
         partial(_at_newest, excerpt, newest, worst),
         partial(_over_time, excerpt, newest, worst, instants),
@@ -91,6 +92,7 @@ def collect(excerpt: Excerpt, generated_at: datetime, title: str) -> Report:
         totals={of.cluster: of for of in objects.made(Totals, aggregates.totals(groups))},
         charted=worst[:GROUPS_CHARTED],
         findings=findings,
+        with_causes=with_causes,
         findings_open=all_findings["resolved_at"].null_count,
         findings_total=len(all_findings),
         refused=excerpt.refused(),

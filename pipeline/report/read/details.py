@@ -48,7 +48,7 @@ _OF_FINDING = {
     "resolved_ms": epoch_ms_sql("resolved_at"),
     **{n: n for n in ("summary", "evidence", "advice")},
     "worst_ms": epoch_ms_sql("worst_at"),
-    **{n: n for n in ("owner", "tier", "channel", "finding_id", "instance")},
+    **{n: n for n in ("owner", "tier", "channel", "finding_id", "instance", "silenced", "cause_id")},
 }
 
 

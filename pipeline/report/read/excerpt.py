@@ -18,9 +18,10 @@ from pipeline.analytics.keys import FINDING, SNAPSHOT
 from pipeline.analytics.lag.group_sums import SUMMED_LAG
 from pipeline.analytics.status.group_status import GROUP_PARTS, group_status
 from pipeline.common.data_source import NameFilter
-from pipeline.common.epoch import DAY_MS, now_ms, to_epoch_ms, utc, utc_date
+from pipeline.common.epoch import DAY_MS, now_ms, to_epoch_ms, utc, utc_date, utc_now
 from pipeline.common.rows import Rows
 from pipeline.config.notify import Silence
+from pipeline.kinds import SHARED
 from pipeline.kinds.causes import with_causes_merged
 from pipeline.lake import Lake, among, further_back, instant_literal, of_each, one_of, since_days
 from pipeline.report.model.selection import Selection
@@ -79,14 +80,44 @@ class Excerpt:
 
     def findings(self) -> pa.Table:
         """The rows of `findings` as they were known at the end of the selected time, those with one cause as one."""
-        found = self.lake.rows(FINDINGS, self._selected(FINDINGS)).collected_table()
-        to_ms = self.selection.to_ms
-        if to_ms is not None:
-            found = findings_as_known(found, self._history(lasting_at(found, to_ms), to_ms), to_ms)
-        found = _merged(found)
+        found = _merged(self._known)
         names = [*FINDING, "last_seen", "group_id", "client_id", "topic", "evidence"]
         concerns = _concerns(self.selection)
         return found.filter(pa.array([concerns(row) for row in found.select(names).to_pylist()], pa.bool_()))
+
+    def with_causes(self, groups: Collection[str]) -> pa.Table:
+        """The same rows of findings that have causes, those of some groups."""
+        has_cause = pc.is_valid(self._known["cause_id"])
+        is_among = pc.is_in(self._known["group_id"], pa.array(groups, pa.string()))
+        return self._known.filter(pc.and_(has_cause, is_among))
+
+    @cached_property
+    def _known(self) -> pa.Table:
+        """The rows of `findings` of the selected clusters and time, with all that have the same causes, as known then.
+
+        `silenced` is why no messages are sent about one that has a cause.
+        """
+        selected = self._selected(FINDINGS)
+        found = self.lake.rows(FINDINGS, selected).collected_table()
+        causes = [name for name in found["cause_id"].unique().to_pylist() if name is not None]
+        if causes:
+            others = f"{self._of_clusters()} AND {among('cause_id', causes)} AND NOT ({selected})"
+            of_causes = self.lake.rows(FINDINGS, others).where_in("cause_id", causes).collected_table()
+            found = pa.concat_tables([found, of_causes.cast(found.schema)])
+        to_ms = self.selection.to_ms
+        if to_ms is not None:
+            found = findings_as_known(found, self._history(lasting_at(found, to_ms), to_ms), to_ms)
+        silenced = map(self._why_silenced, found.to_pylist()) if self.silences else [None] * len(found)
+        return found.append_column("silenced", pa.array(silenced, pa.string()))
+
+    def _why_silenced(self, finding: Mapping[str, Any]) -> str | None:
+        if finding["cause_id"] is None:
+            return None
+        kinds = {finding["kind"], SHARED[finding["kind"]]}
+        of = finding["cluster"], finding["group_id"], finding["topic"]
+        at = self.until(utc_now())
+        covering = (s.reason for s in self.silences if any(s.covers(*of, kind, at) for kind in kinds))
+        return next(covering, None)
 
     def findings_at(self, wanted: Wanted) -> list[Mapping[str, Any]]:
         """The rows of `finding_history` at the wanted snapshots, one for those with the same cause."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from pipeline.analytics.histograms.buckets import UPPER_BOUNDS
 from pipeline.config.notify import Silence
-from pipeline.config.owners import all_groups
-from pipeline.kinds import SHARED
 from pipeline.report.model.details import Distribution, Finding
 from pipeline.report.model.ledger import Cluster, PassedOver, Snapshot, SnapshotError
 from pipeline.report.model.report import names_of
@@ -72,25 +70,17 @@ def with_now(findings: Iterable[Finding], rows: Iterable[Mapping[str, Any]]) -> 
     return tuple(replace(f, **now.get((f.cluster, f.finding_id), {})) if f.is_open else f for f in findings)
 
 
-def with_silences(findings: Iterable[Finding], silences: Sequence[Silence], at: datetime) -> tuple[Finding, ...]:
+def with_silences(findings: Iterable[Finding], silences: Iterable[Silence], at: datetime) -> tuple[Finding, ...]:
     """The findings; those that are open and silenced at an instant have the reason of the first such silence.
 
-    What groups have in common is silenced if each of them is.
+    Those of a cause have it already, because each of its groups has to be silenced.
     """
 
-    def why(f: Finding, group_id: str | None) -> str | None:
-        covering = (s.reason for s in silences if s.covers(f.cluster, group_id, f.topic, f.kind, at, f.facts))
-        return next(covering, None)
+    def why(f: Finding) -> str | None:
+        covering = (s.reason for s in silences if s.covers(f.cluster, f.group_id, f.topic, f.kind, at, f.evidence))
+        return next(covering, None) if f.is_open else None
 
-    def reason(f: Finding) -> str | None:
-        if not f.is_open or not silences:
-            return None
-        is_cause = f.group_id is None and f.kind in SHARED.values()
-        groups: Sequence[str | None] = all_groups(f.facts) if is_cause else ()
-        reasons = [why(f, group_id) for group_id in groups or (f.group_id,)]
-        return None if None in reasons else reasons[0]
-
-    return tuple(replace(f, silenced=reason(f)) for f in findings)
+    return tuple(f if f.is_cause else replace(f, silenced=why(f)) for f in findings)
 
 
 def distributions(rows: pa.Table) -> tuple[Distribution, ...]:

@@ -168,7 +168,7 @@ def test_old_waits_hide_no_stop_of_several_groups(batches: list[range]) -> None:
     assert found_in(batches, rows) == {("no_progress", group, 30): None for group in "abc"}
     assert causes_in(batches, rows) == {"t 44 45": "abc"}
     known, _ = rows_found(batches, rows)
-    assert {(row["topic"], *row["partitions"]) for row in known.values()} == {("t", 0)}
+    assert {row["topic"] for row in known.values()} == {"u"}  # that of the worst moment, the first one
 
 
 @BATCHES
@@ -219,12 +219,42 @@ def test_a_late_snapshot_begins_nothing_beside_what_followed() -> None:
     assert causes_in(batches, rows) == {"t 0 30": "abc"}
 
 
-def test_a_late_snapshot_gives_a_cause_that_followed_to_those_that_had_none() -> None:
+def test_a_late_snapshot_changes_no_cause_that_followed() -> None:
     """Minute 30 is computed last: only then is it seen that d, which has recovered, had stopped like the others."""
     elsewhere = [("t", 1, 0)]
     rows = during([29], "cd", at=elsewhere) + during([30], "cd") + during([31], "c") + during([29, 30, 31], "ab")
     batches = [range(29, 30), range(31, 32), range(30, 31)]
-    assert causes_in(batches, rows) == {"t 0 30": "abcd"}
+    assert causes_in(batches, rows) == {"t 0 31": "abc"}
+
+
+@BATCHES
+def test_a_cause_has_three_groups_that_have_no_other_one(batches: list[range]) -> None:
+    """Without a and b, which have waited elsewhere since minute 0, x is alone in partition 1 of t."""
+    both = [("t", 0, 0), ("t", 1, 25)]
+    rows = during(range(30, 60), "ab", at=both) + during(range(30, 60), "c")
+    rows += during(range(30, 60), "x", at=[("t", 1, 26)])
+    assert causes_in(batches, rows) == {"t 0 30": "abc"}
+
+
+@BATCHES
+def test_a_later_wait_of_a_group_brings_no_other_into_the_cause(batches: list[range]) -> None:
+    """Between the first waits and that of e lie 30 minutes, although a waits elsewhere since minute 25."""
+    rows = during(range(30, 60), "bc") + during(range(30, 60), "a", at=[("t", 0, 0), ("t", 1, 25)])
+    rows += during(range(30, 60), "e", since=30)
+    assert causes_in(batches, rows) == {"t 0 30": "abc"}
+
+
+@BATCHES
+@pytest.mark.parametrize(("reach", "shared"), [((35, 46, 57), {}), ((35, 36, 37), {"t 35 37": "abc"})])
+def test_groups_that_fall_behind_elsewhere_share_what_begins_in_a_topic_together(
+    batches: list[range], reach: tuple[int, ...], shared: dict[str, str]
+) -> None:
+    """They fall behind in topics of their own since minute 30, and later in t."""
+    rows = []
+    for group, own, at in zip("abc", "uvw", reach, strict=True):
+        rows += during(range(30, at), group, since=29, topics=own, **NOT_HOT)
+        rows += during(range(at, 60), group, at=[(own, 0, 29), ("t", 0, at)], **NOT_HOT)
+    assert causes_in(batches, rows) == shared
 
 
 @settings(max_examples=60)
@@ -236,13 +266,14 @@ def test_a_late_snapshot_gives_a_cause_that_followed_to_those_that_had_none() ->
 def test_however_the_snapshots_are_cut_into_batches_the_findings_and_causes_are_the_same(
     has_problem: list[list[bool]], cuts: list[int], kind: str
 ) -> None:
-    """Of five groups. A wait begins at the first snapshot that shows it."""
+    """Of five groups with two partitions each. A wait begins at the first snapshot that shows it."""
     rows = []
-    for group, minutes in zip("abcde", has_problem, strict=True):
+    for number, (group, minutes) in enumerate(zip("abcde", has_problem, strict=True)):
         since = 0
         for minute, has in enumerate(minutes):
             since = since if has else minute + 1
-            rows += [problem(minute, group, since, kind=kind)] * has
+            places = [("t", 0, since), ("t", 1, max(since - 7 * number, 0)), ("u", number % 2, minute)]
+            rows += [problem(minute, group, since, kind=kind, at=places[: 1 + (minute + number) % 3])] * has
     batches = [range(*pair) for pair in pairwise(sorted({0, 12, *cuts}))]
     for of in (found_in, causes_in):
         assert of(batches, rows) == of([range(12)], rows)

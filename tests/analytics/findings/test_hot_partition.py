@@ -58,3 +58,10 @@ def test_a_group_with_one_of_the_two_kinds_takes_part_in_no_other_one(batches: l
     behind = {("falling_behind", group, 35): None for group in "bcd"}
     assert found_in(batches, rows) == behind | {("hot_partition", "a", 30): None}
     assert causes_in(batches, rows) == {"t 35 35": "bcd"}
+
+
+@BATCHES
+def test_a_group_that_falls_behind_again_has_no_hot_partition_as_well(batches: list[range]) -> None:
+    """It is well for two minutes; in minute 36, its finding continues."""
+    rows = during(range(30, 34), "a", **NOT_HOT) + during(range(36, 60), "a", **HOT)
+    assert found_in(batches, rows) == {("falling_behind", "a", 30): None}

@@ -30,14 +30,19 @@ def test_an_id_is_the_one_that_spark_makes(spark: SparkSession, group: str | Non
 
 def test_under_another_cluster_name_an_id_is_the_one_that_a_finding_there_would_have() -> None:
     begun = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
-    whose = dict.fromkeys(("group_id", "client_id", "instance", "topic"))
+    whose = dict.fromkeys(("group_id", "client_id", "instance", "topic", "cause_id"))
     found = ids_in_cluster(
         [
-            {**whose, "finding_id": "of a group", "kind": "no_progress", "group_id": "g", "first_seen": begun},
+            {
+                **whose,
+                **{"finding_id": "of a group", "kind": "no_progress", "group_id": "g", "first_seen": begun},
+                "cause_id": "shared",
+            },
             {**whose, "finding_id": "of a topic", "kind": "recreated_topic", "topic": "t", "first_seen": begun},
         ],
         "west",
     )
+    assert len(found.pop("shared")) == 64  # another one, which no cause has
     assert found == {
         "of a group": finding_id(Key("no_progress", "west", "g", None, None, None), 60_000),
         "of a topic": finding_id(Key("recreated_topic", "west", None, None, None, "t"), 60_000),
