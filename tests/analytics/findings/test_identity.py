@@ -35,7 +35,10 @@ def test_under_another_cluster_name_an_id_is_the_one_that_a_finding_there_would_
         [
             {
                 **whose,
-                **{"finding_id": "of a group", "kind": "no_progress", "group_id": "g", "first_seen": begun},
+                "finding_id": "of a group",
+                "kind": "no_progress",
+                "group_id": "g",
+                "first_seen": begun,
                 "cause_id": "shared",
             },
             {**whose, "finding_id": "of a topic", "kind": "recreated_topic", "topic": "t", "first_seen": begun},
