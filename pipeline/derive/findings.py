@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.analytics.findings.findings import SO_FAR, finding_history, findings, findings_seen
 from pipeline.analytics.findings.group_problems import OF_GROUPS, find_group_problems
-from pipeline.analytics.findings.past import Past, as_known
+from pipeline.analytics.findings.known_findings import KnownFindings, as_known
 from pipeline.analytics.findings.problem import PROBLEMS, WORDED, with_words
 from pipeline.common.rows import Rows
 from pipeline.config.owners import Owners
@@ -50,7 +50,7 @@ def write_findings(batch: Batch, problems: Sequence[Rows]) -> None:
     judged, incomplete = snapshots_judged(lake, cluster, backlog)
     others = subjects_judged(lake, cluster, judged, incomplete, kinds, has_clients=backlog.has_positions)
     others = with_partly_read(lake, cluster, others, earlier)
-    past = Past(earlier, judged, others, settings.status.together_ms)
+    past = KnownFindings(earlier, judged, others, settings.status.together_ms)
     history = found.grouped(_KEY, partial(finding_history, past=past), FINDING_HISTORY.schema)
     lake.replace(FINDING_HISTORY, history, batch.where)
     # Read again, because Spark would compute many rows a second time.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline.analytics.findings.assignments import STABLE_MS
-from pipeline.analytics.findings.past import Row, subjects
+from pipeline.analytics.findings.known_findings import Row, subjects
 from pipeline.analytics.lag.lag import NOT_IN_CLUSTER
 from pipeline.analytics.status.group_looks import REBALANCING
 from pipeline.derive.backlog import Backlog
 from pipeline.derive.rare_problems import since
-from pipeline.kinds import Subject, kind_named
+from pipeline.kinds import SubjectType, kind_named
 from pipeline.lake import Lake, of_cluster, of_snapshots, one_of
 from pipeline.tables import (
     CLIENT_DIVERGENCE,
@@ -107,7 +107,7 @@ def subjects_judged(
     *,
     has_clients: bool,
 ) -> dict[str, dict[int, bool]]:
-    """`Past.others`: subjects that were judged in other snapshots than `judged` says, and clients that reported.
+    """`KnownFindings.others`: subjects that were judged in other snapshots than `judged` says, and reporting clients.
 
     `judged` and `incomplete` are those of `snapshots_judged`. A group can be judged if it was read without an error.
     Its members can be if it was also described and did not rebalance; its assignments, if they have also not just
@@ -123,7 +123,7 @@ def subjects_judged(
     )
     parts = [_OF_GROUPS, _OF_MEMBERS]
     of_members = ["members"]
-    if any(kind_named(name).subject is Subject.ASSIGNMENTS for name in kinds):
+    if any(kind_named(name).subject is SubjectType.ASSIGNMENTS for name in kinds):
         of_members.append("assignments")
         parts.append(_OF_ASSIGNMENTS.format(stable_ms=STABLE_MS, changes=since(cluster, every, STABLE_MS, "c.")))
     if incomplete:
@@ -156,11 +156,11 @@ def _unread_groups(cluster: str, incomplete: Sequence[int], of_members: Sequence
 def with_partly_read(
     lake: Lake, cluster: str, others: Mapping[str, Mapping[int, bool]], findings: Sequence[Row]
 ) -> dict[str, dict[int, bool]]:
-    """`Past.others`, in which a group that was only read in part counts as judged if that is enough for its findings.
+    """`KnownFindings.others`, with groups that were only read in part as judged if that is enough for their findings.
 
-    `findings` are those of `Past`. A group may have partitions that can never be read, for example of a deleted topic.
-    They have nothing to do with its open findings if as many of its partitions are known as when these began, were at
-    their worst, and were last seen.
+    `findings` are those of `KnownFindings`. A group may have partitions that can never be read, for example of a
+    deleted topic. They have nothing to do with its open findings if as many of its partitions are known as when these
+    began, were at their worst, and were last seen.
     """
     found = {subject: {**of} for subject, of in others.items()}
     instants: dict[str, set[int]] = {}

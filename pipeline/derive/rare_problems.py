@@ -38,10 +38,10 @@ _MAY_BE = """
     SELECT 'restless' AS kind FROM (
         SELECT group_id FROM {{group_changes}} WHERE {changes} AND {is_ending}
         GROUP BY group_id HAVING count(DISTINCT snapshot_id) >= {rounds} LIMIT 1
-    ) UNION ALL SELECT 'shared' AS kind FROM (
+    ) UNION ALL SELECT 'assignments' AS kind FROM (
         SELECT group_id FROM {{group_members}} WHERE {batch} AND protocol = 'consumer'
         AND member_id IS NOT NULL AND topic IS NULL AND error IS NULL LIMIT 1
-    ) UNION ALL SELECT 'shared' AS kind FROM (
+    ) UNION ALL SELECT 'assignments' AS kind FROM (
         SELECT group_id FROM {{group_status}} WHERE {batch} AND {may_fall_behind} LIMIT 1
     ) UNION ALL SELECT 'replicas' AS kind FROM (
         SELECT topic FROM {{watermarks}} WHERE {batch} AND {is_incomplete} LIMIT 1
@@ -74,7 +74,7 @@ def rare_problems(batch: Batch, readers: Readers) -> list[Rows]:
     if "restless" in may_be:
         found.append(_restless_groups(batch))
     judged = settled_snapshots(batch.backlog)
-    if "shared" in may_be and judged:
+    if "assignments" in may_be and judged:
         found.append(_assignment_problems(batch, readers, judged))
     if "unreadable" in may_be and batch.backlog.previous:
         found.append(_unreadable(batch))

@@ -24,12 +24,12 @@ from pipeline.kinds.groups import (
     NoProgress,
     StoppedTogether,
 )
-from pipeline.kinds.kind import Kind, Subject
+from pipeline.kinds.kind import Kind, SubjectType
 from pipeline.kinds.members import FlappingMember, IdleMember, RebalanceStorm, UnevenAssignment
 from pipeline.kinds.objectives import BudgetBurn
 from pipeline.kinds.topics import OpenTransaction, RecreatedTopic, TruncatedLog
 
-__all__ = ["FOUND", "KINDS", "SHARED", "Kind", "Subject", "kind_named", "rank"]
+__all__ = ["FOUND", "KINDS", "SHARED", "Kind", "SubjectType", "kind_named", "rank"]
 
 KINDS: tuple[Kind[Any], ...] = (
     DeletedUnread(),

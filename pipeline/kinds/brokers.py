@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.common.kafka_tools import tool
-from pipeline.kinds.command_lines import Around, Command, in_shell
+from pipeline.kinds.command_lines import Command, CommandContext, in_shell
 from pipeline.kinds.group_commands import Commands, topic_option
-from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Subject, Words
+from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, SubjectType, Words
 from pipeline.kinds.reader_facts import groups_named
 from pipeline.kinds.text import counted, duration, figure, instant, number, sentence, some
 
@@ -43,7 +43,7 @@ class UnderReplicated(Kind[ReplicaFacts]):
     """
 
     name = "under_replicated"
-    subject = Subject.REPLICAS
+    subject = SubjectType.REPLICAS
     severity = "warning, or critical if a partition has no leader or less than half of its replicas are in sync"
     magnitude = "number of partitions"
     keys = (
@@ -83,17 +83,17 @@ class UnderReplicated(Kind[ReplicaFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        of = some(finding.facts.get("partitions_of_broker"), "partition")
-        broker = finding.facts.get("broker", "?")
+        of = some(finding.newest_evidence.get("partitions_of_broker"), "partition")
+        broker = finding.newest_evidence.get("broker", "?")
         text = f"broker {broker} is missing from {of}, seen since {clock(finding.first_seen_ms)}"
         return Headline("under-replicated", text)
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         line = around.tool("topics", "--describe", "--under-replicated-partitions")
         yield Command("Shows these partitions now", line)
 
     def places(self, finding: Finding) -> list[str]:
-        return [f"broker {broker}" for broker in finding.facts.get("brokers") or ()]
+        return [f"broker {broker}" for broker in finding.newest_evidence.get("brokers") or ()]
 
 
 class NewestRecord(Facts):
@@ -116,11 +116,11 @@ class ClockFacts(Facts):
 class _OfClock(Kind[ClockFacts]):
     """A kind about timestamps of a topic, whose card shows the newest ones."""
 
-    subject = Subject.TOPIC
+    subject = SubjectType.TOPIC
     magnitude = "by how many milliseconds"
     facts = ClockFacts
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         newest = around.tool("get-offsets", topic_option(finding), "--time max-timestamp")
         yield Command("Shows the offsets of the records with the newest timestamps", newest)
 
@@ -147,7 +147,7 @@ class ClockAhead(_OfClock):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        ahead = finding.facts.get("ahead_ms")
+        ahead = finding.newest_evidence.get("ahead_ms")
         by = f" by up to {duration(ahead)}" if isinstance(ahead, int) else ""
         text = f"timestamps are in the future{by}, seen since {clock(finding.first_seen_ms)}"
         return Headline("clock ahead", text)
@@ -198,7 +198,7 @@ class SnapshotsMissing(Kind[LedgerFacts]):
     """
 
     name = "snapshots_missing"
-    subject = Subject.CLUSTER
+    subject = SubjectType.CLUSTER
     severity = "warning"
     magnitude = "their number"
     keys = "`failed`, `missed_instants`, `errors`"
@@ -216,11 +216,11 @@ class SnapshotsMissing(Kind[LedgerFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        failed, missed = (finding.facts.get(name) for name in ("failed", "missed_instants"))
+        failed, missed = (finding.newest_evidence.get(name) for name in ("failed", "missed_instants"))
         said = f"{figure(failed)} failed, {figure(missed)} missed"
         return Headline("snapshots missing", f"{said}, seen since {clock(finding.first_seen_ms)}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield _DOCTOR
 
 
@@ -239,7 +239,7 @@ class Unreadable(Kind[ErrorFacts]):
     """The lag of some partitions or groups has not been known in two successive snapshots, because of errors."""
 
     name = "unreadable"
-    subject = Subject.CLUSTER
+    subject = SubjectType.CLUSTER
     severity = "warning"
     magnitude = "their number"
     keys = "`partitions`, `topics`, `errors`, `groups` (names), `groups_affected`"
@@ -264,10 +264,10 @@ class Unreadable(Kind[ErrorFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        errors = ", ".join(map(str, finding.facts.get("errors") or ())) or "the error is not known"
+        errors = ", ".join(map(str, finding.newest_evidence.get("errors") or ())) or "the error is not known"
         return Headline("unreadable", f"lag is not known since {clock(finding.first_seen_ms)}: {errors}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield _DOCTOR
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from pipeline.kinds.command_lines import Around
+from pipeline.kinds.command_lines import CommandContext
 from pipeline.kinds.group_commands import Commands, show_lag
-from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Subject, Words
+from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, SubjectType, Words
 from pipeline.kinds.text import counted, figure, number, part, rounded, sentence, size
 
 SLOW_RESOLVED_AFTER = 5
@@ -31,9 +31,9 @@ C = TypeVar("C", bound=ClientFacts)
 class _OfClient(Kind[C]):
     """A kind whose card shows the lag of the client's group, if that is known."""
 
-    subject = Subject.CLIENT
+    subject = SubjectType.CLIENT
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         if finding.group_id is not None:
             yield from show_lag(finding, around)
 
@@ -91,7 +91,7 @@ class BlockedConnector(_OfClient[FetcherFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        topics = ", ".join(map(str, finding.facts.get("culprit_topics") or ())) or "a thread"
+        topics = ", ".join(map(str, finding.newest_evidence.get("culprit_topics") or ())) or "a thread"
         since = clock(finding.first_seen_ms)
         return Headline("blocked client", f"{_client(finding)} waits for {topics}, whose queue is full, since {since}")
 
@@ -176,7 +176,7 @@ class PausedPartition(_OfClient[PausedFacts]):
     """A partition whose consumed offset stands still while its client still fetches others."""
 
     name = "paused_partition"
-    subject = Subject.TOPIC_OF_CLIENT
+    subject = SubjectType.TOPIC_OF_CLIENT
     severity = "warning"
     magnitude = "unread records"
     keys = "`records_waiting`, `hosts`"
@@ -245,7 +245,7 @@ class BlindGauge(_OfClient[GaugeFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        shown, lag = (finding.facts.get(name) for name in ("max_lag", "max_consumer_lag"))
+        shown, lag = (finding.newest_evidence.get(name) for name in ("max_lag", "max_consumer_lag"))
         reported = "no lag" if shown is None else f"a lag of {figure(shown)}"
         true = "not known" if lag is None else figure(lag)
         since = clock(finding.first_seen_ms)

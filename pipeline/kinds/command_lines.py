@@ -31,13 +31,13 @@ class Placed(Protocol):
     """A finding, as far as it says where it is."""
 
     @property
-    def facts(self) -> Mapping[str, Any]: ...
+    def newest_evidence(self) -> Mapping[str, Any]: ...
     @property
     def place(self) -> tuple[str | None, Sequence[int]]: ...
 
 
 @dataclass(frozen=True)
-class Around:
+class CommandContext:
     """What is known beside a finding.
 
     `commits` are the committed offsets of its group in the worst partitions, by topic and partition, at the snapshot
@@ -85,14 +85,14 @@ def place(finding: Placed) -> str | None:
 
 def topics(finding: Placed) -> list[str]:
     """The topics of the finding at the snapshot shown, the worst one first; empty if none is known."""
-    worst, known = finding.facts.get("worst_topic"), finding.facts.get("topics") or ()
+    worst, known = finding.newest_evidence.get("worst_topic"), finding.newest_evidence.get("topics") or ()
     return [str(topic) for topic in dict.fromkeys((worst, finding.place[0], *known)) if topic]
 
 
-def offsets_file(cluster: str, group_id: str | None, around: Around) -> str:
+def offsets_file(cluster: str, group_id: str | None, around: CommandContext) -> str:
     """The name of a file for the offsets of a group: its own for each group.
 
-    >>> offsets_file("east", "payments", Around()), offsets_file("east", "a/b", Around())
+    >>> offsets_file("east", "payments", CommandContext()), offsets_file("east", "a/b", CommandContext())
     ('payments-offsets.csv', 'a_b-c14cddc0-offsets.csv')
     """
     name = group_id or "GROUP"

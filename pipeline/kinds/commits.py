@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from pipeline.common.kafka_tools import tool
-from pipeline.kinds.command_lines import Around, Command, in_shell, offsets_file
+from pipeline.kinds.command_lines import Command, CommandContext, in_shell, offsets_file
 from pipeline.kinds.group_commands import EXECUTE, STOP_FIRST, Commands, group_option, show_lag
 from pipeline.kinds.groups import forecast_of, from_then, soon
 from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Words
@@ -49,11 +49,11 @@ class Rewound(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        by = ", probably by a tool" if finding.facts.get("reason") == "offsets_reset" else ""
-        text = f"commits went back at {clock(self.since_ms(finding))}{where_in(finding.facts)}{by}"
+        by = ", probably by a tool" if finding.newest_evidence.get("reason") == "offsets_reset" else ""
+        text = f"commits went back at {clock(self.since_ms(finding))}{where_in(finding.newest_evidence)}{by}"
         return Headline("rewound", text)
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from show_lag(finding, around)
 
 
@@ -130,12 +130,13 @@ class Skipped(Kind[SkippedFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        records = some(finding.facts.get("skipped_offsets"), "record")
-        text = f"commits were moved over {records} at {clock(self.since_ms(finding))}{where_in(finding.facts)}"
+        evidence = finding.newest_evidence
+        records = some(evidence.get("skipped_offsets"), "record")
+        text = f"commits were moved over {records} at {clock(self.since_ms(finding))}{where_in(evidence)}"
         return Headline("skipped", text)
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        offsets = finding.facts.get("offsets") or ()
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
+        offsets = finding.newest_evidence.get("offsets") or ()
         if not offsets or not around.is_plain(finding.group_id):
             yield from show_lag(finding, around)
             return
@@ -143,7 +144,7 @@ class Skipped(Kind[SkippedFacts]):
             in_shell(f"{one['topic']},{one['partition']},{one['from']}", "TOPIC,PARTITION,OFFSET") for one in offsets
         ]
         file = offsets_file(finding.cluster, finding.group_id, around)
-        more = (finding.facts.get("partitions") or 0) - len(offsets)
+        more = (finding.newest_evidence.get("partitions") or 0) - len(offsets)
         left_out = f"; {more} more partitions have fewer skipped records" if more > 0 else ""
         yield Command(f"Writes the old offsets into a file{left_out}", f"printf '%s\\n' {' '.join(lines)} > {file}")
         words = (group_option(finding.group_id), f"--from-file {file}", "--dry-run")
@@ -178,10 +179,10 @@ class CommitsExpire(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        when = from_then(finding.facts.get("commits_expire_at"), clock)
-        return Headline("commits expire", f"Kafka may remove the commits {when}{where_in(finding.facts)}")
+        when = from_then(finding.newest_evidence.get("commits_expire_at"), clock)
+        return Headline("commits expire", f"Kafka may remove the commits {when}{where_in(finding.newest_evidence)}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         if around.is_plain(finding.group_id):
             file = offsets_file(finding.cluster, finding.group_id, around)
             words = (group_option(finding.group_id), f"--to-current --all-topics --dry-run --export > {file}")
@@ -194,7 +195,7 @@ class CommitsExpire(Kind[ReaderFacts]):
     def loss(self, finding: Finding, clock: Clock) -> str | None:
         if finding.resolved_ms is not None:
             return None
-        when = from_then(finding.facts.get("commits_expire_at"), clock)
+        when = from_then(finding.newest_evidence.get("commits_expire_at"), clock)
         made = forecast_of(finding, clock)
         return f"ahead: Kafka may remove the commits {when}; the group then starts where auto.offset.reset says{made}"
 
@@ -223,7 +224,7 @@ def _how_to_keep(facts: ReaderFacts) -> str:
         return start
     group = in_shell(facts.of_group, "GROUP")
     export = f"--reset-offsets --group {group} --to-current --all-topics --dry-run --export"
-    file = offsets_file("", facts.of_group, Around())
+    file = offsets_file("", facts.of_group, CommandContext())
     return (
         f"{start} Or keep its position in a file, which must have a line for each partition, and which --from-file "
         f"with --execute restores: {tool('consumer-groups', export)} > {file}"

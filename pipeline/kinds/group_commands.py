@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.kinds.command_lines import Around, Command, in_shell, place, topics
+from pipeline.kinds.command_lines import Command, CommandContext, in_shell, place, topics
 from pipeline.kinds.kind import Finding
 
 GROUPS_RESET = 3
@@ -28,11 +28,11 @@ def topic_option(finding: Finding) -> str:
 
 def partition_option(finding: Finding) -> str:
     """--partition NUMBER, of the worst partition."""
-    number = finding.facts.get("worst_partition")
+    number = finding.newest_evidence.get("worst_partition")
     return f"--partition {number if isinstance(number, int) else 'PARTITION'}"
 
 
-def ask_group(group_id: str | None, around: Around, what: str, *words: str) -> Commands:
+def ask_group(group_id: str | None, around: CommandContext, what: str, *words: str) -> Commands:
     """Describes a group with the tool that knows its type; nothing for a share group."""
     is_streams = around.is_streams(group_id)
     if is_streams or around.is_plain(group_id):
@@ -40,12 +40,12 @@ def ask_group(group_id: str | None, around: Around, what: str, *words: str) -> C
         yield Command(what, around.tool(name, "--describe", group_option(group_id), *words))
 
 
-def show_lag(finding: Finding, around: Around) -> Commands:
+def show_lag(finding: Finding, around: CommandContext) -> Commands:
     """Shows the lag of the group."""
     yield from ask_group(finding.group_id, around, "Shows the lag of each partition now")
 
 
-def show_members(finding: Finding, around: Around) -> Commands:
+def show_members(finding: Finding, around: CommandContext) -> Commands:
     """Shows the members of the group; of a finding of a topic, its leaders, and the members of the first group."""
     if finding.group_id is not None:
         what = "Shows which member has which partitions"
@@ -58,7 +58,7 @@ def show_members(finding: Finding, around: Around) -> Commands:
         yield from ask_group(group_id, around, what, "--members", "--verbose")
 
 
-def show_reset(finding: Finding, around: Around, group_id: object, what: str, to: str) -> Commands:
+def show_reset(finding: Finding, around: CommandContext, group_id: object, what: str, to: str) -> Commands:
     """Shows where the group would begin, in the partitions of the finding only."""
     where = place(finding)
     if where is not None and around.is_plain(group_id):
@@ -66,13 +66,13 @@ def show_reset(finding: Finding, around: Around, group_id: object, what: str, to
         yield Command(what, around.tool("consumer-groups", *words))
 
 
-def show_resets(finding: Finding, around: Around, what: str, to: str) -> Commands:
+def show_resets(finding: Finding, around: CommandContext, what: str, to: str) -> Commands:
     """The same for the first groups of a finding of a topic."""
     for group_id in finding.groups()[:GROUPS_RESET]:
         yield from show_reset(finding, around, group_id, f"{STOP_FIRST}{what}{EXECUTE}", to)
 
 
-def keep_records(finding: Finding, around: Around) -> Commands:
+def keep_records(finding: Finding, around: CommandContext) -> Commands:
     """Keeps all records of the topics until the group has caught up."""
     known = topics(finding)
     for topic in known[:TOPICS_KEPT] or [""]:

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.common.epoch import MINUTE_MS
 from pipeline.common.kafka_tools import tool
 from pipeline.common.words import named
-from pipeline.kinds.command_lines import Around, Command, in_shell
+from pipeline.kinds.command_lines import Command, CommandContext, in_shell
 from pipeline.kinds.group_commands import (
     EXECUTE,
     GROUPS_RESET,
@@ -21,7 +21,7 @@ from pipeline.kinds.group_commands import (
     show_reset,
     topic_option,
 )
-from pipeline.kinds.kind import Clock, Finding, Headline, Kind, Subject, Words
+from pipeline.kinds.kind import Clock, Finding, Headline, Kind, SubjectType, Words
 from pipeline.kinds.reader_facts import (
     ReaderFacts,
     SharedFacts,
@@ -104,11 +104,11 @@ class DeletedUnread(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        deleted = some(finding.facts.get("deleted_offsets"), "offset")
-        of = f"{where_in(finding.facts)}{for_groups(finding.group_id, finding.facts)}"
+        deleted = some(finding.newest_evidence.get("deleted_offsets"), "offset")
+        of = f"{where_in(finding.newest_evidence)}{for_groups(finding.group_id, finding.newest_evidence)}"
         return Headline("data lost", f"{deleted} deleted unread{of}, seen since {clock(finding.first_seen_ms)}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from keep_records(finding, around)
         if finding.group_id is None:  # it is not known which of these partitions each group has lost records of
             for group_id in finding.groups()[:GROUPS_RESET]:
@@ -118,7 +118,7 @@ class DeletedUnread(Kind[ReaderFacts]):
         yield from show_reset(finding, around, finding.group_id, what, "--to-earliest")
 
     def loss(self, finding: Finding, clock: Clock) -> str | None:
-        deleted, readable = (finding.facts.get(name) for name in ("deleted_offsets", "readable_offsets"))
+        deleted, readable = (finding.newest_evidence.get(name) for name in ("deleted_offsets", "readable_offsets"))
         how_many = "records" if deleted is None else counted(deleted, "offset")
         left = "" if readable is None else f", {figure(readable)} can still be read there"
         over = "" if finding.resolved_ms is None else f", until {clock(finding.resolved_ms)}"
@@ -167,17 +167,17 @@ class DataLossAhead(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        when = from_then(finding.facts.get("deleted_at"), clock)
-        of = f"{where_in(finding.facts)}{for_groups(finding.group_id, finding.facts)}"
+        when = from_then(finding.newest_evidence.get("deleted_at"), clock)
+        of = f"{where_in(finding.newest_evidence)}{for_groups(finding.group_id, finding.newest_evidence)}"
         return Headline("loss ahead", f"retention may delete unread records {when}{of}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from keep_records(finding, around)
 
     def loss(self, finding: Finding, clock: Clock) -> str | None:
         if finding.resolved_ms is not None:
             return None
-        facts = finding.facts
+        facts = finding.newest_evidence
         when, topic = from_then(facts.get("deleted_at"), clock), facts.get("worst_topic")
         first = "" if topic is None else f", first of {topic} {figure(facts.get('worst_partition'))}"
         return f"ahead: retention may delete unread records {when}{first}{forecast_of(finding, clock)}"
@@ -214,7 +214,7 @@ class NoProgress(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        facts = finding.facts
+        facts = finding.newest_evidence
         status, since = facts.get("status"), clock(self.since_ms(finding))
         if status == "stopped":
             word, what = "stopped", f"nothing committed since {since}"
@@ -228,8 +228,8 @@ class NoProgress(Kind[ReaderFacts]):
             members = "no members seen, " if facts.get("members_seen_at") is None else "no members, "
         return Headline(word, members + what + where_in(facts))
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
-        facts = finding.facts
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
+        facts = finding.newest_evidence
         if facts.get("reason") == "no_members":
             yield from ask_group(finding.group_id, around, "Shows whether the group has members again", "--state")
             # A group that was never seen with members may commit without being one, and may run.
@@ -248,7 +248,7 @@ class StoppedTogether(Kind[SharedFacts]):
     """[Three or more groups have stopped at about the same time](#what-do-groups-have-in-common)."""
 
     name = "stopped_together"
-    subject = Subject.TOPIC
+    subject = SubjectType.TOPIC
     severity = "critical"
     magnitude = "unread records"
     facts = SharedFacts
@@ -270,10 +270,10 @@ class StoppedTogether(Kind[SharedFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        groups = some(finding.facts.get("groups_affected"), "group")
+        groups = some(finding.newest_evidence.get("groups_affected"), "group")
         return Headline("stopped together", f"{groups} have made no progress since {clock(self.since_ms(finding))}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from show_members(finding, around)
 
 
@@ -302,14 +302,14 @@ class HotPartition(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        partitions = ", ".join(map(str, finding.place[1])) or figure(finding.facts.get("worst_partition"))
-        share = finding.facts.get("worst_partition_write_share")
+        partitions = ", ".join(map(str, finding.place[1])) or figure(finding.newest_evidence.get("worst_partition"))
+        share = finding.newest_evidence.get("worst_partition_write_share")
         gets = f"{share:.0%} of the records" if isinstance(share, float) else "more records than the others"
         topic = finding.place[0] or "a topic"
-        text = f"partition {partitions} of {topic} gets {gets}{for_groups(finding.group_id, finding.facts)}"
+        text = f"partition {partitions} of {topic} gets {gets}{for_groups(finding.group_id, finding.newest_evidence)}"
         return Headline("hot partition", f"{text}, since {clock(self.since_ms(finding))}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         words = (topic_option(finding), partition_option(finding), "--offset latest", "--max-messages 100")
         keys = "--property print.key=true --property print.value=false"
         what = "Shows the keys of the next 100 records of this partition: which of them is the most frequent?"
@@ -361,7 +361,7 @@ class FallingBehind(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        facts, since = finding.facts, clock(self.since_ms(finding))
+        facts, since = finding.newest_evidence, clock(self.since_ms(finding))
         if finding.group_id is None:
             groups = some(facts.get("groups_affected"), "group")
             return Headline("falling behind", f"unread records of {groups} have become older since {since}")
@@ -375,7 +375,7 @@ class FallingBehind(Kind[ReaderFacts]):
             text += f"; {worst} has {share:.0%} of the lag"
         return Headline("falling behind", text + where_in(facts))
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from show_members(finding, around)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.common.words import spaced
-from pipeline.kinds.command_lines import Around, Command
+from pipeline.kinds.command_lines import Command, CommandContext
 from pipeline.kinds.text import as_json, instant_ms
 
 Clock = Callable[[int], str]
@@ -19,7 +19,7 @@ RESOLVED_AFTER = 3
 """A finding is resolved after this many snapshots without its problem."""
 
 
-class Subject(Enum):
+class SubjectType(Enum):
     """What a finding of a kind is about.
 
     A finding ends only in snapshots in which its own subject could be judged: see `derive.judged`.
@@ -40,12 +40,16 @@ class Subject(Enum):
     @property
     def is_by_topic(self) -> bool:
         """Whether such problems of several topics are several findings. Else, the topic is at most the cause."""
-        return self in (Subject.TOPIC, Subject.TOPIC_OF_CLIENT)
+        return self in (SubjectType.TOPIC, SubjectType.TOPIC_OF_CLIENT)
 
     @property
     def in_docs(self) -> str:
         """What the page of findings says that it is of."""
-        of = {Subject.MEMBERS: Subject.GROUP, Subject.ASSIGNMENTS: Subject.GROUP, Subject.REPLICAS: Subject.CLUSTER}
+        of = {
+            SubjectType.MEMBERS: SubjectType.GROUP,
+            SubjectType.ASSIGNMENTS: SubjectType.GROUP,
+            SubjectType.REPLICAS: SubjectType.CLUSTER,
+        }
         return of.get(self, self).value
 
 
@@ -76,7 +80,8 @@ class Headline(NamedTuple):
 class Finding(Protocol):
     """A finding as the report has it: a row of `findings`, with parsed evidence.
 
-    `facts` is the newest evidence that is known, `evidence` that of its worst moment, `now` that of the snapshot shown.
+    `newest_evidence` is the newest that is known, `evidence` that of its worst moment, and `now` that of the snapshot
+    shown.
     """
 
     @property
@@ -106,10 +111,10 @@ class Finding(Protocol):
     @property
     def now(self) -> Mapping[str, Any] | None: ...
     @property
-    def facts(self) -> Mapping[str, Any]: ...
+    def newest_evidence(self) -> Mapping[str, Any]: ...
     @property
     def place(self) -> tuple[str | None, Sequence[int]]:
-        """The topic and the partitions that `facts` are about; without a topic if there are several."""
+        """The topic and the partitions that `newest_evidence` is about; without a topic if there are several."""
 
     def groups(self) -> list[str]:
         """The groups that have the problem, as far as they are named."""
@@ -139,7 +144,7 @@ class Kind(Generic[F]):
     """
 
     name: str = ""
-    subject: Subject = Subject.GROUP
+    subject: SubjectType = SubjectType.GROUP
     severity: str = ""
     magnitude: str = ""
     keys: str = ""
@@ -173,7 +178,7 @@ class Kind(Generic[F]):
         """A finding in few words."""
         return Headline(spaced(finding.kind), finding.summary)
 
-    def commands(self, finding: Finding, around: Around) -> Iterator[Command]:
+    def commands(self, finding: Finding, around: CommandContext) -> Iterator[Command]:
         """The commands that a card offers: Kafka's own tools, with the names filled in.
 
         A command that changes something is a dry run, or says what it does.
@@ -188,7 +193,7 @@ class Kind(Generic[F]):
         """The process, member or broker that a finding names."""
         if finding.client_id is None:
             return []
-        hosts = ", ".join(str(host).removeprefix("/") for host in finding.facts.get("hosts") or ())
+        hosts = ", ".join(str(host).removeprefix("/") for host in finding.newest_evidence.get("hosts") or ())
         where = finding.instance or hosts
         return [f"{finding.client_id} at {where}" if where else finding.client_id]
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pipeline.common.epoch import HOUR_MS
 from pipeline.common.kafka_tools import tool
-from pipeline.kinds.command_lines import Around, in_shell
+from pipeline.kinds.command_lines import CommandContext, in_shell
 from pipeline.kinds.group_commands import Commands, show_members
-from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Subject, Words
+from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, SubjectType, Words
 from pipeline.kinds.text import counted, figure, for_streams, part, percent, rounded, sentence, some
 
 _POLLS = "exceeds max.poll.interval.ms, lower max.poll.records or raise the interval; "
@@ -91,7 +91,7 @@ M = TypeVar("M", bound=Facts)
 class _OfMembers(Kind[M]):
     """A kind whose card shows the members of the group."""
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from show_members(finding, around)
 
 
@@ -102,7 +102,7 @@ class RebalanceStorm(_OfMembers[RestlessFacts]):
     """
 
     name = "rebalance_storm"
-    subject = Subject.MEMBERS
+    subject = SubjectType.MEMBERS
     severity = "warning"
     magnitude = "short stays, or half of the epochs if these are more"
     keys = _KEYS_OF_MEMBERS
@@ -121,7 +121,7 @@ class RebalanceStorm(_OfMembers[RestlessFacts]):
         return Words(f"The group rebalances again and again: {what}.", _of_members(facts), _storm_advice(facts))
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        stays, epochs = finding.facts.get("short_stays"), finding.facts.get("epochs")
+        stays, epochs = finding.newest_evidence.get("short_stays"), finding.newest_evidence.get("epochs")
         what = f"members left {figure(stays)} times soon after they had joined"
         if not stays and epochs:
             what = f"the epoch rose by {figure(epochs)}"
@@ -135,7 +135,7 @@ class FlappingMember(_OfMembers[RestlessFacts]):
     """
 
     name = "flapping_member"
-    subject = Subject.MEMBERS
+    subject = SubjectType.MEMBERS
     severity = "warning"
     magnitude = "short stays"
     keys = _KEYS_OF_MEMBERS
@@ -154,14 +154,14 @@ class FlappingMember(_OfMembers[RestlessFacts]):
         return Words(f"{what}: {times}{_within(facts)}; the group has {others}.", _of_members(facts), advice)
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        facts = finding.facts
+        facts = finding.newest_evidence
         who = facts.get("group_instance_id") or facts.get("client_id") or "one member"
         times = some(facts.get("short_stays_of_client"), "time")
         text = f"{who} left {times} soon after it had joined, seen since {clock(finding.first_seen_ms)}"
         return Headline("flapping member", text)
 
     def places(self, finding: Finding) -> list[str]:
-        facts = finding.facts
+        facts = finding.newest_evidence
         who = facts.get("group_instance_id") or facts.get("client_id")
         host = str(facts.get("host") or "").removeprefix("/")
         if not who:
@@ -209,7 +209,7 @@ class UnevenAssignment(_OfMembers[AssignmentFacts]):
     """
 
     name = "uneven_assignment"
-    subject = Subject.ASSIGNMENTS
+    subject = SubjectType.ASSIGNMENTS
     severity = "info"
     magnitude = "the most partitions of a member"
     keys = (
@@ -240,7 +240,8 @@ class UnevenAssignment(_OfMembers[AssignmentFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        most, of = finding.facts.get("partitions_of_one_member"), some(finding.facts.get("partitions"), "partition")
+        evidence = finding.newest_evidence
+        most, of = evidence.get("partitions_of_one_member"), some(evidence.get("partitions"), "partition")
         return Headline("uneven assignment", f"one member has {figure(most)} of {of}")
 
 
@@ -248,7 +249,7 @@ class IdleMember(_OfMembers[AssignmentFacts]):
     """Members have no partition, because the group has more members than its topics have partitions."""
 
     name = "idle_member"
-    subject = Subject.ASSIGNMENTS
+    subject = SubjectType.ASSIGNMENTS
     severity = "info"
     magnitude = "their number"
     keys = _KEYS_OF_ASSIGNMENTS
@@ -270,7 +271,7 @@ class IdleMember(_OfMembers[AssignmentFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        members = some(finding.facts.get("members_without_partition"), "member")
+        members = some(finding.newest_evidence.get("members_without_partition"), "member")
         return Headline("idle member", f"{members} without a partition")
 
 

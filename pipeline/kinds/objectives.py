@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pipeline.kinds.command_lines import Around
+from pipeline.kinds.command_lines import CommandContext
 from pipeline.kinds.group_commands import Commands, show_lag
 from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Words
 from pipeline.kinds.text import NAMED, duration, figure, iso, part, quotient, rounded, sentence
@@ -71,12 +71,12 @@ class BudgetBurn(Kind[BudgetFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        names = ", ".join(map(str, finding.facts.get("slos") or ())) or "not known"
-        rate = finding.facts.get("burn_rate_1h")
+        names = ", ".join(map(str, finding.newest_evidence.get("slos") or ())) or "not known"
+        rate = finding.newest_evidence.get("burn_rate_1h")
         burns = f", burn rate {figure(rate)}" if rate is not None else ""
         return Headline("budget burn", f"objective {names}{burns}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from show_lag(finding, around)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pipeline.common.epoch import HOUR_MS, utc
 from pipeline.common.kafka_tools import tool
-from pipeline.kinds.command_lines import Around, Command, in_shell
+from pipeline.kinds.command_lines import Command, CommandContext, in_shell
 from pipeline.kinds.group_commands import Commands, partition_option, show_resets, topic_option
-from pipeline.kinds.kind import Clock, Finding, Headline, Kind, Subject, Words
+from pipeline.kinds.kind import Clock, Finding, Headline, Kind, SubjectType, Words
 from pipeline.kinds.reader_facts import ReaderFacts, WorstReader, figures, groups_named
 from pipeline.kinds.text import counted, instant, iso, part, sentence, some
 
@@ -22,7 +22,7 @@ class OpenTransaction(Kind[ReaderFacts]):
     # of a two-phase commit, as Flink makes them, is committed by its producer after a restart: to abort it by hand may
     # lose a part of it (KIP-664, KIP-939).
     name = "open_transaction"
-    subject = Subject.TOPIC
+    subject = SubjectType.TOPIC
     severity = "warning"
     magnitude = "unread records"
     keys = "`transaction_producer_id`, `transaction_start_offset`, `transaction_last_written` of the worst partition"
@@ -53,19 +53,19 @@ class OpenTransaction(Kind[ReaderFacts]):
         )
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
-        producer = finding.facts.get("transaction_producer_id")
+        producer = finding.newest_evidence.get("transaction_producer_id")
         whose = "an unknown producer" if producer is None else f"producer {producer}"
-        held = some(finding.facts.get("partitions"), "partition")
+        held = some(finding.newest_evidence.get("partitions"), "partition")
         return Headline("open transaction", f"{whose} holds back {held} since {clock(self.since_ms(finding))}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         hanging = (
             "Lists transactions that hang: they have been open for longer than 15 minutes (--max-transaction-timeout "
             "changes this), and their coordinator does not know them any more"
         )
         yield Command(hanging, around.tool("transactions", "find-hanging", topic_option(finding)))
         where = (topic_option(finding), partition_option(finding))
-        start = finding.facts.get("transaction_start_offset")
+        start = finding.newest_evidence.get("transaction_start_offset")
         if isinstance(start, int):
             what = (
                 "Only if the list has the transaction: ends it in this partition. Repeat it for each partition in the "
@@ -77,7 +77,7 @@ class OpenTransaction(Kind[ReaderFacts]):
         yield Command(shows, around.tool("transactions", "describe-producers", *where))
 
     def places(self, finding: Finding) -> list[str]:
-        producer = finding.facts.get("transaction_producer_id")
+        producer = finding.newest_evidence.get("transaction_producer_id")
         return super().places(finding) if producer is None else [f"producer {producer}"]
 
 
@@ -88,7 +88,7 @@ class RecreatedTopic(Kind[ReaderFacts]):
     """
 
     name = "recreated_topic"
-    subject = Subject.TOPIC
+    subject = SubjectType.TOPIC
     severity = "warning"
     magnitude = "number of groups"
     facts = ReaderFacts
@@ -105,7 +105,7 @@ class RecreatedTopic(Kind[ReaderFacts]):
         text = f"its groups have not committed since; seen since {clock(finding.first_seen_ms)}"
         return Headline("topic recreated", text)
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield from show_resets(finding, around, "Shows where the group would begin in the new topic", "--to-earliest")
 
 
@@ -117,7 +117,7 @@ class TruncatedLog(Kind[ReaderFacts]):
     """
 
     name = "truncated_log"
-    subject = Subject.TOPIC
+    subject = SubjectType.TOPIC
     severity = "critical"
     magnitude = "number of groups"
     keys = (
@@ -142,12 +142,12 @@ class TruncatedLog(Kind[ReaderFacts]):
 
     def headline(self, finding: Finding, clock: Clock) -> Headline:
         since = clock(finding.first_seen_ms)
-        if finding.facts.get("commits_never_within") and not finding.facts.get("commits_cut_off"):
+        if finding.newest_evidence.get("commits_never_within") and not finding.newest_evidence.get("commits_cut_off"):
             text = f"no snapshot has seen the commits within the log; seen since {since}"
             return Headline("commit beyond the end", text)
         return Headline("log truncated", f"commits are beyond what was cut off; seen since {since}")
 
-    def commands(self, finding: Finding, around: Around) -> Commands:
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
         yield Command("Shows where the log ends", around.tool("get-offsets", topic_option(finding)))
         before = f"{utc(finding.first_seen_ms - HOUR_MS):%Y-%m-%dT%H:%M:%S}.000"
         what = "Shows where the group would begin if it reads again what was written from an hour before the finding on"

@@ -17,7 +17,7 @@ from tests.helpers.stored import store
 T0 = 1_769_860_800_000
 FIRST, WHOLE, PARTIAL = (T0 + number * 20 * MINUTE_MS for number in range(3))
 """Three snapshots: in the last one, neither all groups nor all topics were read."""
-JUDGED = {"group": [FIRST, WHOLE], "topic": [FIRST, WHOLE], "cluster": [FIRST, WHOLE, PARTIAL]}
+READER_FINDERS = {"group": [FIRST, WHOLE], "topic": [FIRST, WHOLE], "cluster": [FIRST, WHOLE, PARTIAL]}
 
 
 def status(group: str, at_ms: int, state: str | None = "Stable", errors: int = 0, unknown: int = 0) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def test_subjects_that_could_be_judged_in_other_snapshots(spark: SparkSession, t
         lake.prepare()
         for table, rows in ROWS.items():
             dated = [r | {"cluster": "east", "snapshot_date": utc_date(r["snapshot_id"])} for r in rows]
-            store(lake, table, dated, of_snapshots("east", JUDGED["cluster"]))
+            store(lake, table, dated, of_snapshots("east", READER_FINDERS["cluster"]))
         if by == "spark":
             vars(lake)["_driver"] = None
-        none = subjects_judged(lake, "east", JUDGED, [PARTIAL], {"no_progress"}, has_clients=False)
-        every = subjects_judged(lake, "east", JUDGED, [PARTIAL], {"idle_member"}, has_clients=True)
+        none = subjects_judged(lake, "east", READER_FINDERS, [PARTIAL], {"no_progress"}, has_clients=False)
+        every = subjects_judged(lake, "east", READER_FINDERS, [PARTIAL], {"idle_member"}, has_clients=True)
     assert none == EXPECTED
     assert every == EXPECTED | OF_ASSIGNMENTS | {"client c": {WHOLE: True}}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.analytics.findings.identity import Key
-from pipeline.analytics.findings.past import Past
+from pipeline.analytics.findings.known_findings import KnownFindings
 from pipeline.common.epoch import MINUTE_MS, to_epoch_ms, utc, utc_date
 from pipeline.config import LakeConfig
 from pipeline.derive import compute_cluster
@@ -126,7 +126,7 @@ def test_a_group_that_is_partly_read_can_be_judged_if_its_findings_had_nothing_t
     judged = {"group": [at(13), at(14)], "topic": [], "cluster": [at(13), at(14)]}
     found = subjects_judged(lake, "east", judged, [], {"no_progress"}, has_clients=False)
     with_parts = with_partly_read(lake, "east", found, findings)
-    past = Past(whole=judged, others=with_parts)
+    past = KnownFindings(whole=judged, others=with_parts)
     of_groups = {case: Key("no_progress", "east", case, None, None, None) for case in PARTLY}
     assert {case: past.judged_at(key) for case, key in of_groups.items()} == {
         case: [*map(at, minutes)] for case, (_, _, minutes) in PARTLY.items()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.analytics.findings.findings import finding_history, findings, findings_seen
-from pipeline.analytics.findings.past import Past, as_known
+from pipeline.analytics.findings.known_findings import KnownFindings, as_known
 from pipeline.analytics.findings.problem import WORDED
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.epoch import MINUTE_MS, to_epoch_ms, utc_text
@@ -97,7 +97,7 @@ def rows_found(
                 for row in known.values()
                 if row["resolved_at"] is None or to_epoch_ms(row["resolution_confirmed_at"]) >= ms(batch.start)
             ]
-            past = Past(as_known(open_or_newer), judged, together_ms=APART * MINUTE_MS)
+            past = KnownFindings(as_known(open_or_newer), judged, together_ms=APART * MINUTE_MS)
             new = finding_history(rows, past)
             known |= {row["finding_id"]: row for row in findings(findings_seen(new).to_pylist(), past)}
             if time == 0:

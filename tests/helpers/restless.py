@@ -156,10 +156,10 @@ OFTEN: dict[str, Callable[[int], Members]] = {
 }
 """Groups that look different if snapshots are taken more often."""
 GROUPS = HEALTHY | FLAPPING | STORM | OFTEN | EARLIER
-JUDGED = range(120, MINUTES, 15)
+READER_FINDERS = range(120, MINUTES, 15)
 
 
-def found(every: int, groups: dict[str, Callable[[int], Members]], judged: Collection[int] = JUDGED) -> Found:
+def found(every: int, groups: dict[str, Callable[[int], Members]], judged: Collection[int] = READER_FINDERS) -> Found:
     """The problems of each group in each of the minutes `judged`, where a snapshot is taken so often."""
     changes, described = [], []
     for group, members_at in groups.items():

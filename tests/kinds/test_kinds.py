@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from pipeline.analytics.findings.group_kinds import JUDGED
+from pipeline.analytics.findings.reader_finders import READER_FINDERS
 from pipeline.kinds import FOUND, KINDS, SHARED, Kind, kind_named, rank
-from pipeline.kinds.command_lines import Around
+from pipeline.kinds.command_lines import CommandContext
 from pipeline.kinds.kind import Facts
 from pipeline.tables import SEVERITIES
 from tests.conftest import ROOT
@@ -49,10 +49,10 @@ def test_a_kind_has_one_finder(kind: str) -> None:
 def test_an_unknown_kind_says_its_summary() -> None:
     known = finding(kind="of_a_newer_laglake", summary="So it is.")
     assert kind_named(known.kind).headline(known, str) == ("of a newer laglake", "So it is.")
-    assert [*kind_named(known.kind).commands(known, Around())] == []
+    assert [*kind_named(known.kind).commands(known, CommandContext())] == []
     assert rank("of_a_newer_laglake") == len(KINDS)
 
 
 def test_a_kind_of_readers_has_one_severity() -> None:
     """Its finder writes it into SQL. Where it depends on the problem, the finder decides, and the kind says when."""
-    assert {kind_named(name).severity for name in JUDGED} <= {*SEVERITIES}
+    assert {kind_named(name).severity for name in READER_FINDERS} <= {*SEVERITIES}

@@ -10,7 +10,7 @@ from pipeline.common.quantities import clock
 from pipeline.common.subject import Subject
 from pipeline.config.notify import Silence
 from pipeline.kinds import KINDS, kind_named
-from pipeline.kinds.command_lines import Around, in_shell
+from pipeline.kinds.command_lines import CommandContext, in_shell
 from pipeline.report.cards.attention import notes
 from pipeline.report.cards.cards import CARDS, Card, cards, cause_of
 from pipeline.report.formats.export import as_json
@@ -37,7 +37,7 @@ def test_a_finding_of_which_nothing_is_known_has_words_and_commands_without_a_va
     for about in ({}, {"group_id": None}, {"group_id": None, "topic": None}, {"client_id": "app"}):
         found = finding(kind, None, advice=None, **about)
         words = cause_of(found, at)
-        lines = "".join(command.line for command in kind_named(kind).commands(found, Around()))
+        lines = "".join(command.line for command in kind_named(kind).commands(found, CommandContext()))
         assert "None" not in f"{words.word} {words.text} {lines}"
         assert words.severity == "info"
 

@@ -49,7 +49,7 @@ def test_groups_with_a_common_cause_are_one_finding(lake: Lake) -> None:
     assert (cause.kind, cause.is_open, cause.first_seen_ms) == ("stopped_together", True, ms(32))
     assert cause.evidence["groups"] == ["a", "b", "c", "d"]
     assert cause.groups() == ["a", "c", "d"]  # b is well
-    assert (cause.facts["consumer_lag"], cause.facts["groups_affected"]) == (15, 3)
+    assert (cause.newest_evidence["consumer_lag"], cause.newest_evidence["groups_affected"]) == (15, 3)
     assert cause.summary.startswith("4 groups (a, b, c, d) have stopped at about the same time")
     assert all(cause.concerns("c", group) for group in "abcd")
 
@@ -65,7 +65,7 @@ def test_a_report_of_the_past_has_what_was_known_then(lake: Lake) -> None:
 @pytest.mark.parametrize("selected", [{"group": "^a$"}, {"group_ids": ("a",)}, {"topic": "^t$"}])
 def test_a_report_about_one_group_shows_the_whole_cause(lake: Lake, selected: dict[str, object]) -> None:
     cause = shown(lake, **selected)["topic t"]
-    assert (cause.groups(), cause.facts["consumer_lag"]) == (["a", "c", "d"], 15)
+    assert (cause.groups(), cause.newest_evidence["consumer_lag"]) == (["a", "c", "d"], 15)
 
 
 def test_a_cause_is_silenced_if_all_of_its_groups_are(lake: Lake) -> None:

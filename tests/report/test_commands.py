@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline.kinds import kind_named
-from pipeline.kinds.command_lines import Around, Command, place
+from pipeline.kinds.command_lines import Command, CommandContext, place
 from pipeline.report.cards.cards import cards
 from pipeline.report.model.details import Finding
 from pipeline.report.page.page import render
@@ -35,15 +35,15 @@ def finding(kind: str, **more: Any) -> Finding:
     return Finding(kind, **{**plain, **more})
 
 
-def commands(found: Finding, around: Around | None = None) -> list[Command]:
-    return [*kind_named(found.kind).commands(found, around or Around())]
+def commands(found: Finding, around: CommandContext | None = None) -> list[Command]:
+    return [*kind_named(found.kind).commands(found, around or CommandContext())]
 
 
-def lines(found: Finding, around: Around | None = None) -> list[str]:
+def lines(found: Finding, around: CommandContext | None = None) -> list[str]:
     return [command.line.replace(TO, "") for command in commands(found, around)]
 
 
-def resets(found: Finding, around: Around | None = None) -> list[str]:
+def resets(found: Finding, around: CommandContext | None = None) -> list[str]:
     return [line for line in lines(found, around) if "--reset-offsets" in line]
 
 
@@ -81,7 +81,7 @@ def test_without_a_known_place_there_is_no_reset(kind: str, about: dict[str, Any
 @pytest.mark.parametrize(("kind", "about"), [case[:2] for case in RESETS])
 @pytest.mark.parametrize("group_type", ["streams", "share"])
 def test_a_group_that_the_tool_refuses_has_no_reset(kind: str, about: dict[str, Any], group_type: str) -> None:
-    around = Around(types={"payments": group_type, "g": group_type})
+    around = CommandContext(types={"payments": group_type, "g": group_type})
     assert resets(finding(kind, **about), around) == []
 
 
@@ -106,11 +106,11 @@ def test_a_place_is_that_of_the_snapshot_shown() -> None:
 
 def test_the_topic_of_a_command_is_that_of_its_partition() -> None:
     stuck = finding("no_progress", evidence={"worst_topic": "clicks", "worst_partition": 3})
-    around = Around({("clicks", 3): 41, ("orders", 3): 5})
+    around = CommandContext({("clicks", 3): 41, ("orders", 3): 5})
     assert lines(stuck, around)[1] == (
         "kafka-console-consumer --topic clicks --partition 3 --offset 41 --max-messages 1"
     )
-    assert len(lines(stuck, Around({("clicks", 4): 41}))) == 1
+    assert len(lines(stuck, CommandContext({("clicks", 4): 41}))) == 1
 
 
 def test_retention_is_raised_for_each_topic_that_loses_records() -> None:
@@ -169,7 +169,7 @@ def test_the_offsets_are_those_that_are_still_skipped() -> None:
 
 @pytest.mark.parametrize("group_type", ["streams", "share"])
 def test_a_group_that_the_tool_refuses_has_no_reset_to_its_old_offsets(group_type: str) -> None:
-    around = Around(types={"payments": group_type})
+    around = CommandContext(types={"payments": group_type})
     assert resets(finding("skipped", evidence={"offsets": OLD}), around) == []
 
 
@@ -188,13 +188,13 @@ def test_a_group_that_was_never_seen_with_members_is_not_skipped() -> None:
     ],
 )
 def test_the_tool_is_that_of_the_type_of_the_group(group_type: str | None, tools: list[str]) -> None:
-    assert lines(finding("falling_behind"), Around(types={"payments": group_type})) == tools
+    assert lines(finding("falling_behind"), CommandContext(types={"payments": group_type})) == tools
 
 
 def test_each_group_keeps_its_commits_in_a_file_of_its_own() -> None:
     def file(group_id: str, name: str = "east", *, is_alone: bool = True) -> str:
         found = finding("commits_expire", group_id=group_id, cluster=name)
-        return lines(found, Around(is_alone=is_alone))[0].split(" > ")[1]
+        return lines(found, CommandContext(is_alone=is_alone))[0].split(" > ")[1]
 
     assert file("payments") == "payments-offsets.csv"
     assert file("payments", is_alone=False) == "east-payments-offsets.csv"
@@ -203,7 +203,7 @@ def test_each_group_keeps_its_commits_in_a_file_of_its_own() -> None:
     assert len({*files}) == len(odd)
     assert all(name.removesuffix("-offsets.csv").replace("-", "").replace(".", "").isidentifier() for name in files)
     assert max(map(len, files)) < 200
-    assert lines(finding("commits_expire"), Around(types={"payments": "streams"})) == []
+    assert lines(finding("commits_expire"), CommandContext(types={"payments": "streams"})) == []
 
 
 def test_each_cluster_has_a_variable_of_its_own() -> None:

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pipeline.analytics.findings.identity import Key, cause_id, finding_id
-from pipeline.analytics.findings.past import Past, Row
+from pipeline.analytics.findings.known_findings import KnownFindings, Row
 from pipeline.analytics.findings.spans import Span
 from pipeline.kinds import SHARED, kind_named
 from pipeline.kinds.kind import RESOLVED_AFTER
@@ -82,7 +82,7 @@ class Causes:
     one with a cause only after the snapshot that first showed it.
     """
 
-    def __init__(self, kind: str, past: Past) -> None:
+    def __init__(self, kind: str, past: KnownFindings) -> None:
         self._kind, self._past, self._apart_ms = kind, past, past.together_ms
         self._grouped: dict[str, Grouped] = {}
         self._members: dict[str, dict[Cause, dict[str, tuple[Key, Span]]]] = defaultdict(lambda: defaultdict(dict))
@@ -218,7 +218,7 @@ class Causes:
         return {**row, **dict(zip(CAUSE_COLUMNS, (*cause, grouped_ms), strict=True))}
 
 
-def with_causes(named: Iterable[Named], past: Past) -> Iterator[dict[str, Any]]:
+def with_causes(named: Iterable[Named], past: KnownFindings) -> Iterator[dict[str, Any]]:
     """The rows of problems of kinds that groups may share, with the columns of their causes and their `finding_id`."""
     by_kind: dict[str, dict[int, list[Named]]] = defaultdict(lambda: defaultdict(list))
     for problem in named:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.findings.causes import CAUSE_COLUMNS, Named, with_causes
 from pipeline.analytics.findings.identity import Key, finding_id
-from pipeline.analytics.findings.past import Past, Row, patience
+from pipeline.analytics.findings.known_findings import KnownFindings, Row, snapshots_to_resolve
 from pipeline.analytics.findings.skew import (
     FALLING_BEHIND,
     HOT,
@@ -44,7 +44,7 @@ SO_FAR = StructType(
 """A finding as some snapshots saw it: `_WORST` and `topic` at its worst, its cause, and the instants, epoch ms."""
 
 
-def finding_history(problems: pa.Table, past: Past) -> pa.Table:
+def finding_history(problems: pa.Table, past: KnownFindings) -> pa.Table:
     """The rows of `finding_history` for the problems in some snapshots.
 
     All problems of a `Key` must be among them, and all of a kind whose causes groups may share. A problem in a snapshot
@@ -72,19 +72,22 @@ def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
 
 
 def _named(
-    key: Key, seen: Mapping[Key, Sequence[Row]], known: Mapping[Key, Sequence[Row]], past: Past
+    key: Key, seen: Mapping[Key, Sequence[Row]], known: Mapping[Key, Sequence[Row]], past: KnownFindings
 ) -> Iterator[Named]:
     """The problems of a key that belong to a finding."""
     if key.kind == HOT:
         return  # with those of FALLING_BEHIND, which the same group has, too
     if key.kind == FALLING_BEHIND:
         both = [key._replace(kind=kind) for kind in (HOT, FALLING_BEHIND)]
-        of_kinds = {one.kind: Findings(_spans(known.get(one, ())), past.judged_at(one), patience(one)) for one in both}
+        of_kinds = {}
+        for one in both:
+            spans = _spans(known.get(one, ()))
+            of_kinds[one.kind] = Findings(spans, past.judged_at(one), snapshots_to_resolve(one))
         yield from assigned_if_skewed([row for one in both for row in seen.get(one, ())], of_kinds)
         return
     ordered = sorted(seen[key], key=lambda row: (row["snapshot_id"], row["topic"] is not None, row["topic"] or ""))
     at = [(row["snapshot_id"], _cause(row)) for row in ordered]
-    of = assigned(at, _spans(known.get(key, ())), past.judged_at(key), patience(key))
+    of = assigned(at, _spans(known.get(key, ())), past.judged_at(key), snapshots_to_resolve(key))
     yield from ((row, key, span) for row, span in zip(ordered, of, strict=True) if span is not None)
 
 
@@ -138,7 +141,7 @@ def _badness(row: Row) -> tuple[int, bool, float, int]:
     return gravity, names_partitions, magnitude, -row["worst_at"]
 
 
-def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
+def findings(seen: Iterable[Row], past: KnownFindings) -> list[dict[str, Any]]:
     """The rows of `findings` that some snapshots add or change, from the `findings_seen` in these snapshots.
 
     A finding is resolved after RESOLVED_AFTER snapshots in which its subject could be judged and did not have the
@@ -152,7 +155,7 @@ def findings(seen: Iterable[Row], past: Past) -> list[dict[str, Any]]:
         row = {**_so_far(rows), **{name: known.get(of, {}).get(name) for name in _KEPT}}
         key, absent = Key.of(row), []
         if row["resolved_at"] is None:
-            absent = absences(row["last_seen"], past.judged_at(key), patience(key))
+            absent = absences(row["last_seen"], past.judged_at(key), snapshots_to_resolve(key))
         if absent:
             row |= {"resolved_at": absent[0], "resolution_confirmed_at": absent[-1]}
         if absent or of in new:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.analytics.findings.expiry import group_expires_in_ms
-from pipeline.analytics.findings.group_kinds import also_sql, magnitude_sql, severity_sql
 from pipeline.analytics.findings.problem import PROBLEMS, distinct_sql, problem_rows, some_sql
 from pipeline.analytics.findings.rates import COMPARED, with_rates
+from pipeline.analytics.findings.reader_finders import also_sql, magnitude_sql, severity_sql
 from pipeline.analytics.findings.suspects import SUSPECTS
 from pipeline.analytics.keys import GROUP_AT, SNAPSHOT
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS, counted_lag

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.analytics.findings.identity import Key
-from pipeline.analytics.findings.past import Row
+from pipeline.analytics.findings.known_findings import Row
 from pipeline.analytics.findings.spans import Findings, Span
 from pipeline.kinds import kind_named
 from pipeline.kinds.text import required

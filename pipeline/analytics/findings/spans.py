@@ -20,19 +20,19 @@ class Span:
     resolved_ms: int | None = None
     ends_ms: int | None = None
 
-    def lasts(self, at_ms: int, judged_at: Sequence[int], patience: int) -> bool:
+    def lasts(self, at_ms: int, judged_at: Sequence[int], snapshots_to_resolve: int) -> bool:
         """Whether it had begun at an instant, and had not ended before. For the arguments, see `absences`."""
         if at_ms <= self.last_ms:
             return self.first_ms <= at_ms
-        return self.resolved_ms is None and judged_between(self.last_ms, at_ms, judged_at) < patience
+        return self.resolved_ms is None and judged_between(self.last_ms, at_ms, judged_at) < snapshots_to_resolve
 
-    def explains(self, at_ms: int, judged_at: Sequence[int], patience: int) -> bool:
+    def explains(self, at_ms: int, judged_at: Sequence[int], snapshots_to_resolve: int) -> bool:
         """Whether it has begun at an instant, and has not ended with it, if this snapshot does not have its problem."""
         if at_ms <= self.last_ms:
             return self.first_ms <= at_ms
         if self.ends_ms is not None:
             return at_ms < self.ends_ms
-        return judged_between(self.last_ms, at_ms + 1, judged_at) < patience
+        return judged_between(self.last_ms, at_ms + 1, judged_at) < snapshots_to_resolve
 
 
 def judged_between(after_ms: int, before_ms: int, judged_at: Sequence[int]) -> int:
@@ -40,21 +40,21 @@ def judged_between(after_ms: int, before_ms: int, judged_at: Sequence[int]) -> i
     return bisect_left(judged_at, before_ms) - bisect_right(judged_at, after_ms)
 
 
-def absences(last_ms: int, judged_at: Sequence[int], patience: int) -> list[int]:
+def absences(last_ms: int, judged_at: Sequence[int], snapshots_to_resolve: int) -> list[int]:
     """The snapshots without the problem that resolve a finding which was last seen at an instant; none if too few.
 
-    `judged_at` are the snapshots, in order, in which its subject could be judged; `patience` is how many it takes.
+    `judged_at` are the snapshots, in order, in which its subject could be judged; it takes `snapshots_to_resolve`.
     """
-    absent = [at_ms for at_ms in judged_at if at_ms > last_ms][:patience]
-    return absent if len(absent) == patience else []
+    absent = [at_ms for at_ms in judged_at if at_ms > last_ms][:snapshots_to_resolve]
+    return absent if len(absent) == snapshots_to_resolve else []
 
 
 class Findings:
     """The findings of one subject, which grow as the snapshots with its problem are added in their order.
 
-    `known` are the findings so far; for the other arguments, see `absences`. A finding ends after `patience` snapshots
-    without the problem. A problem with another topic is another finding; a problem whose cause is not known belongs to
-    the finding that began last.
+    `known` are the findings so far; for the other arguments, see `absences`. A finding ends after
+    `snapshots_to_resolve` snapshots without the problem. A problem with another topic is another finding; a problem
+    whose cause is not known belongs to the finding that began last.
 
     A snapshot that is late, or is computed again, belongs to the finding that lasted at that time. If there was none,
     it belongs to none, because no findings are added to the past. So a batch that is computed again gives the same
@@ -62,12 +62,12 @@ class Findings:
     """
 
     def __init__(
-        self, known: Sequence[Span], judged_at: Sequence[int], patience: int, again: Collection[int] = ()
+        self, known: Sequence[Span], judged_at: Sequence[int], snapshots_to_resolve: int, again: Collection[int] = ()
     ) -> None:
         self._spans = [replace(span) for span in known]
         past = (span.resolved_ms or span.last_ms for span in known if span.first_ms not in again)
         self._newest_ms = max(past, default=0)
-        self._judged_at, self._patience = judged_at, patience
+        self._judged_at, self._patience = judged_at, snapshots_to_resolve
 
     def continued(self, at_ms: int, topic: str | None = None) -> Span | None:
         """The finding that a problem continues; None if it continues none."""
@@ -103,13 +103,13 @@ class Findings:
 
 
 def assigned(
-    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], judged_at: Sequence[int], patience: int
+    seen: Sequence[tuple[int, str | None]], known: Sequence[Span], judged_at: Sequence[int], snapshots_to_resolve: int
 ) -> list[Span | None]:
     """For each snapshot with the problem, the finding that it belongs to; None if it belongs to none.
 
     `seen` are these snapshots in order, each with the topic that is the cause; for the others, see `Findings`.
     """
-    of = Findings(known, judged_at, patience)
+    of = Findings(known, judged_at, snapshots_to_resolve)
     return [
         of.continued(at_ms, topic) or (of.begun(at_ms, topic) if of.may_begin(at_ms) else None) for at_ms, topic in seen
     ]

@@ -15,8 +15,8 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from pipeline.analytics.arrow_series import compared_snapshots
 from pipeline.analytics.findings.data_loss import RETENTION, STATE, TRANSACTION, time_left
 from pipeline.analytics.findings.expiry import commit_expires_in_ms
-from pipeline.analytics.findings.group_kinds import JUDGED
 from pipeline.analytics.findings.identity import OF_A_TOPIC
+from pipeline.analytics.findings.reader_finders import READER_FINDERS
 from pipeline.analytics.keys import PARTITION, PARTITION_AT, READER, READER_AT, SNAPSHOT, TOPIC_PARTITION
 from pipeline.analytics.lag.ladder import HAS_UNREAD
 from pipeline.analytics.series import read_ms_sql
@@ -83,7 +83,7 @@ def suspects_in_bucket(bucket: Bucket, before: Mapping[int, int], settings: Stat
     among `earlier`, or itself judged. More columns do no harm.
     """
     names = names_sql(SUSPECTS.names)
-    kinds = ", ".join(f"CASE WHEN {kind.holds(settings)} THEN '{name}' END" for name, kind in JUDGED.items())
+    kinds = ", ".join(f"CASE WHEN {kind.holds(settings)} THEN '{name}' END" for name, kind in READER_FINDERS.items())
     times = time_left(settings.data_loss_within_ms)
     times["expires_in_ms"] = commit_expires_in_ms(settings.data_loss_within_ms)
     is_of_topic = f"kind IN {(*OF_A_TOPIC,)}"

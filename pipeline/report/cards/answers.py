@@ -40,7 +40,7 @@ _NO_DELETION = {
 def behind(group: Group | None, findings: Sequence[Finding]) -> str:
     """The lag of a group in records, bytes and time; if the group is not listed, the sums of a finding."""
     if group is None:
-        return next((known for f in findings if (known := of_evidence(f.facts))), "not known")
+        return next((known for f in findings if (known := of_evidence(f.newest_evidence))), "not known")
     if group.consumer_lag is None:
         return "not known" if group.partitions_unknown else "not known: nothing was committed"
     if group.has_only_markers:

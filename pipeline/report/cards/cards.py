@@ -16,7 +16,7 @@ from pipeline.common.epoch import to_epoch_ms
 from pipeline.common.quantities import clock
 from pipeline.common.subject import Subject, subject_of
 from pipeline.kinds import kind_named, rank
-from pipeline.kinds.command_lines import Around, Command, brokers_of, without_shown
+from pipeline.kinds.command_lines import Command, CommandContext, brokers_of, without_shown
 from pipeline.kinds.kind import Clock
 from pipeline.report.cards import answers
 from pipeline.report.model.details import VICTIMS_NAMED, Finding, Forecast, Partition, Verdict
@@ -176,14 +176,14 @@ class _Facts:
         partitions = self.partitions[key] if key else []
         broker, is_alone = self.brokers[subject.cluster], len(self.brokers) == 1
         commits = {(p.topic, p.partition): p.committed_offset for p in partitions}
-        around = Around(commits, self.types[subject.cluster], broker, is_alone)
+        around = CommandContext(commits, self.types[subject.cluster], broker, is_alone)
         every = (command for f in lasting for command in kind_named(f.kind).commands(f, around))
         offered = tuple(dict.fromkeys(every))[:COMMANDS_SHOWN]
         lines = [command.line for command in offered]
         advice = (without_shown(f.advice, lines, broker) for f in lasting if f.advice)
-        affected = list(dict.fromkeys(name for f in lasting for name in f.facts.get("groups") or ()))
+        affected = list(dict.fromkeys(name for f in lasting for name in f.newest_evidence.get("groups") or ()))
         victims = [] if key else [(subject.cluster, str(name)) for name in affected]
-        total = max([len(affected), *(f.facts.get("groups_affected") or 0 for f in lasting)])
+        total = max([len(affected), *(f.newest_evidence.get("groups_affected") or 0 for f in lasting)])
         group, forecast = (self.groups.get(key), self.forecasts.get(key)) if key else (None, None)
         current = [one for one in causes if one.resolved_ms is None] or causes
         owner, tier = next(((one.owner, one.tier) for one in (*findings, group) if one and one.owner), (None, None))
@@ -211,8 +211,8 @@ class _Facts:
 
     @staticmethod
     def _behind(findings: Iterable[Finding]) -> str | None:
-        most = sorted(findings, key=lambda f: (f.is_open, f.facts.get("consumer_lag") or 0), reverse=True)
-        return next((known for f in most if (known := answers.of_evidence(f.facts))), None)
+        most = sorted(findings, key=lambda f: (f.is_open, f.newest_evidence.get("consumer_lag") or 0), reverse=True)
+        return next((known for f in most if (known := answers.of_evidence(f.newest_evidence))), None)
 
     def _loss(self, key: Key, findings: Sequence[Finding], forecast: Forecast | None) -> str:
         """What a group has lost, also with others."""

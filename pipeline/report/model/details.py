@@ -94,11 +94,11 @@ class Finding:
 
     @property
     def place(self) -> tuple[str | None, tuple[int, ...]]:
-        """The topic and the partitions that `facts` are about; without a topic if there are several."""
+        """The topic and the partitions that `newest_evidence` is about; without a topic if there are several."""
         return (self.topic, self.partitions) if self.now is None else (self.now_topic, self.now_partitions)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def newest_evidence(self) -> dict[str, Any]:
         """The newest evidence that is known: at the snapshot shown, else at its worst."""
         return self.evidence if self.now is None else self.now
 
@@ -124,7 +124,7 @@ class Finding:
 
     def groups(self) -> list[str]:
         """The groups that have the problem, as far as the newest evidence names them."""
-        return [self.group_id] if self.group_id is not None else [*map(str, self.facts.get("groups") or ())]
+        return [self.group_id] if self.group_id is not None else [*map(str, self.newest_evidence.get("groups") or ())]
 
     def concerns(self, cluster: str, group_id: str) -> bool:
         """Whether the problem is one of the group, or of a topic that the group reads."""

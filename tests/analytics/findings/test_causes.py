@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.analytics.findings.findings import finding_history
-from pipeline.analytics.findings.past import Past, as_known
+from pipeline.analytics.findings.known_findings import KnownFindings, as_known
 from pipeline.common.epoch import MINUTE_MS
 from tests.helpers.group_problems import (
     APART,
@@ -199,7 +199,7 @@ def test_an_older_snapshot_that_is_computed_again_keeps_its_rows() -> None:
     known, history = rows_found([range(30, 33)], rows)
     judged = {name: [ms(minute) for minute in range(33)] for name in ("group", "topic")}
     again = pa.Table.from_pylist([row for row in rows if row["snapshot_id"] == ms(30)], OF_PROBLEMS)
-    past = Past(as_known(known.values()), judged, together_ms=APART * MINUTE_MS)
+    past = KnownFindings(as_known(known.values()), judged, together_ms=APART * MINUTE_MS)
     first = [row for row in history if row["snapshot_id"] == ms(30)]
     assert sorted(finding_history(again, past).to_pylist(), key=str) == sorted(first, key=str)
     assert [row["group_id"] for row in first if row["cause_id"] is None] == ["a", "b"]

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.analytics.findings.as_known import findings_as_known, lasting_at
 from pipeline.analytics.findings.findings import finding_history, findings, findings_seen
-from pipeline.analytics.findings.past import Past, as_known, subjects
+from pipeline.analytics.findings.known_findings import KnownFindings, as_known, subjects
 from pipeline.common.data_source import arrow_schema
 from pipeline.common.rows import Rows
 from pipeline.tables import FINDING_HISTORY, FINDINGS, Table
@@ -19,7 +19,7 @@ from tests.helpers.rows import few_rows
 
 MINUTE_MS = 60_000
 ALWAYS = range(1, 13)
-NOTHING = Past()
+NOTHING = KnownFindings()
 Found = SimpleNamespace
 Seen = dict[int, str | None]
 Whose = tuple[str | None, str | None, str | None]
@@ -94,7 +94,7 @@ def reported_in(minutes: Iterable[int], cases: Any = CASES) -> dict[str, dict[in
     )
 
 
-def found_in(history: pa.Table, past: Past = NOTHING) -> list[Found]:
+def found_in(history: pa.Table, past: KnownFindings = NOTHING) -> list[Found]:
     """The rows of `findings` that a history adds or changes."""
     return [Found(**row) for row in findings(findings_seen(history).to_pylist(), past)]
 
@@ -120,7 +120,7 @@ class Kept:
         """The rows of `findings` that a batch changes."""
         first, *_, last = (*batch, *batch)
         open_or_newer = [vars(r) for r in self.findings.values() if (minute(r.resolved_at) or first) >= first]
-        past = Past(as_known(open_or_newer), others=reported_in(range(first - 5, last + 1), self._cases))
+        past = KnownFindings(as_known(open_or_newer), others=reported_in(range(first - 5, last + 1), self._cases))
         seen = finding_history(seen_in(batch, self._cases), past)
         self.history |= {m: [r for r in seen.to_pylist() if r["snapshot_id"] == m * MINUTE_MS] for m in batch}
         found = found_in(seen, past)
@@ -272,7 +272,7 @@ def test_history_that_was_removed_is_unknown() -> None:
     going_on = rows_of(
         FINDING_HISTORY, "snapshot_id finding_id kind client_id", (10 * MINUTE_MS, "going", "blind_gauge", "a")
     )
-    (later,) = found_in(going_on, Past(as_known(old.slice(0, 1).to_pylist())))
+    (later,) = found_in(going_on, KnownFindings(as_known(old.slice(0, 1).to_pylist())))
     assert (minute(later.first_seen), minute(later.last_seen), minute(later.worst_at)) == (1, 10, 9)
 
 
@@ -298,7 +298,7 @@ def test_only_changed_findings_are_returned_and_owners_are_kept() -> None:
         ("over", "g", "blind_gauge", topics([4]), [4]),
         ("gone", "g", "blind_gauge", topics([13]), [13]),
     ]
-    past = Past(as_known(before.to_pylist()), others=reported_in([3, 4, 13], cases))
+    past = KnownFindings(as_known(before.to_pylist()), others=reported_in([3, 4, 13], cases))
     history = finding_history(seen_in([4, 13], cases), past)
     rows = found_in(history, past)
     assert {r.finding_id: (r.client_id, minute(r.first_seen), minute(r.last_seen)) for r in rows} == {
@@ -320,7 +320,7 @@ def test_each_process_with_a_client_id_has_findings_of_its_own() -> None:
     """The problem on pod-1 continues. The one on pod-2 has ended: the client still reports, but without it."""
     seen = [("pod-1", m) for m in ALWAYS] + [("pod-2", m) for m in (1, 2, 3)]
     rows = [problem(m, "slow_consumer", ("g", "shared", pod), None, 1.0, summary=pod) for pod, m in seen]
-    past = Past(others=reported_in(ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)]))
+    past = KnownFindings(others=reported_in(ALWAYS, [("shared", "g", "slow_consumer", {}, ALWAYS)]))
     found = found_in(finding_history(pa.Table.from_pylist(rows), past), past)
     assert {
         (r.instance, r.summary, minute(r.first_seen), minute(r.last_seen), minute(r.resolved_at)) for r in found
@@ -356,7 +356,7 @@ def test_a_group_has_one_finding_whichever_of_its_topics_is_concerned(
     judged = {"group": [m * MINUTE_MS for m in (1, 2, 3)]}
     known: list[Found] = []
     for batch in batches:
-        past = Past(as_known(map(vars, known)), judged)
+        past = KnownFindings(as_known(map(vars, known)), judged)
         known = found_in(finding_history(group_problems_in(batch), past), past)
     (found,) = known
     times = [minute(getattr(found, name)) for name in ("first_seen", "last_seen", "worst_at", "resolved_at")]
@@ -378,6 +378,6 @@ def test_a_finding_of_a_group_ends_where_the_group_was_read(
     judged: Iterable[int], rows: list[tuple[int, bool]], end: int | None
 ) -> None:
     others = {"group g": {m * MINUTE_MS: is_judged for m, is_judged in rows}}
-    past = Past(whole={"group": [m * MINUTE_MS for m in judged]}, others=others)
+    past = KnownFindings(whole={"group": [m * MINUTE_MS for m in judged]}, others=others)
     (found,) = found_in(finding_history(group_problems_in([1]), past), past)
     assert minute(found.resolved_at) == end

@@ -13,9 +13,9 @@ from tests.helpers.restless import (
     FLAPPING,
     GROUPS,
     HEALTHY,
-    JUDGED,
     MINUTE_MS,
     MINUTES,
+    READER_FINDERS,
     STORM,
     T0,
     Found,
@@ -50,13 +50,13 @@ def test_a_healthy_group_has_no_problem(each_minute: Found, each_quarter: Found,
 def test_one_member_that_comes_and_goes_is_a_flapping_member(
     each_minute: Found, each_quarter: Found, group: str
 ) -> None:
-    expected = dict.fromkeys(JUDGED, "flapping_member")
+    expected = dict.fromkeys(READER_FINDERS, "flapping_member")
     assert (kinds(each_minute, group), kinds(each_quarter, group)) == (expected, expected)
 
 
 @pytest.mark.parametrize("group", STORM)
 def test_members_that_come_and_go_together_are_a_storm(each_minute: Found, each_quarter: Found, group: str) -> None:
-    expected = dict.fromkeys(JUDGED, "rebalance_storm")
+    expected = dict.fromkeys(READER_FINDERS, "rebalance_storm")
     assert (kinds(each_minute, group), kinds(each_quarter, group)) == (expected, expected)
 
 
@@ -70,7 +70,7 @@ def test_a_job_that_is_never_seen_without_members_looks_like_members_that_restar
 @pytest.mark.parametrize("every", [35, 39])
 def test_a_member_that_restarts_regularly_has_the_problem_all_the_time(each_minute: Found, every: int) -> None:
     """From its fourth restart on."""
-    expected = dict.fromkeys([m for m in JUDGED if m >= 4 * every], "flapping_member")
+    expected = dict.fromkeys([m for m in READER_FINDERS if m >= 4 * every], "flapping_member")
     assert kinds(each_minute, f"every {every} minutes") == expected
 
 

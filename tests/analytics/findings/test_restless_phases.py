@@ -82,7 +82,7 @@ DEPLOYMENTS = {
     for phase, each in ((0, 30), (20, 30), (0, 60), (20, 60), (40, 60))
     for size in (2, 5)
 }
-JUDGED = range(11, 32)
+READER_FINDERS = range(11, 32)
 """Minutes after BEGINS. In one of the phases, a deployment of the groups without restless members is in each minute."""
 
 
@@ -90,7 +90,7 @@ JUDGED = range(11, 32)
 def kinds() -> dict[str, dict[int, str]]:
     """The problems of each group, by the minute after BEGINS."""
     groups = {name: group for name, (group, _) in FAULTS.items()} | DEPLOYMENTS
-    rows = found(1, {name: group.members for name, group in groups.items()}, [BEGINS + m for m in JUDGED])
+    rows = found(1, {name: group.members for name, group in groups.items()}, [BEGINS + m for m in READER_FINDERS])
     return {name: {minute - BEGINS: row["kind"] for minute, row in of_group.items()} for name, of_group in rows.items()}
 
 
@@ -103,7 +103,7 @@ def test_restless_members_are_found_in_time_whenever_their_group_is_deployed(
     assert {*minutes.values()} == {"flapping_member" if len(restless) == 1 else "rebalance_storm"}
     assert shown <= min(minutes) <= shown + IN_TIME
     # Three snapshots without the problem would resolve it.
-    settled = range(max(shown, 3 * EVERY) + IN_TIME, JUDGED[-2])
+    settled = range(max(shown, 3 * EVERY) + IN_TIME, READER_FINDERS[-2])
     assert [minute for minute in settled if not {minute, minute + 1, minute + 2} & {*minutes}] == []
 
 

@@ -19,7 +19,7 @@ It is only asked of readers that `suspects._SUSPECTS` lets through: most readers
 
 
 @dataclass(frozen=True)
-class Judged:
+class ReaderFinder:
     """How a kind of problem is found: for which readers it `holds`, and its `magnitude`.
 
     The magnitude, and what must hold for all of its readers together (`also`), are SQL text for the sums of
@@ -69,33 +69,33 @@ def _waits(*, for_transaction: bool) -> Holds:
     return lambda _settings: f"status IN ({waits}) AND {'' if for_transaction else 'NOT '}({is_held})"
 
 
-JUDGED: dict[str, Judged] = {
-    "no_progress": Judged(_waits(for_transaction=False), "consumer_lag"),
-    "falling_behind": Judged(_status_is(FALLING_BEHIND), "consumer_lag"),
-    "rewound": Judged(_status_is("rewound"), "consumer_lag"),
-    "deleted_unread": Judged(_has_lost_records, "deleted"),
-    "data_loss_ahead": Judged(_is_near("deleted_in_ms"), "-deleted_in_ms"),
-    "commits_expire": Judged(_is_near("expires_in_ms"), "-expires_in_ms", also="expires_in_ms IS NOT NULL"),
-    "open_transaction": Judged(_waits(for_transaction=True), "consumer_lag"),
-    "recreated_topic": Judged(_is_elsewhere, "len(groups)"),
-    "truncated_log": Judged(_offset_is("truncated", "beyond_end"), "len(groups)"),
+READER_FINDERS: dict[str, ReaderFinder] = {
+    "no_progress": ReaderFinder(_waits(for_transaction=False), "consumer_lag"),
+    "falling_behind": ReaderFinder(_status_is(FALLING_BEHIND), "consumer_lag"),
+    "rewound": ReaderFinder(_status_is("rewound"), "consumer_lag"),
+    "deleted_unread": ReaderFinder(_has_lost_records, "deleted"),
+    "data_loss_ahead": ReaderFinder(_is_near("deleted_in_ms"), "-deleted_in_ms"),
+    "commits_expire": ReaderFinder(_is_near("expires_in_ms"), "-expires_in_ms", also="expires_in_ms IS NOT NULL"),
+    "open_transaction": ReaderFinder(_waits(for_transaction=True), "consumer_lag"),
+    "recreated_topic": ReaderFinder(_is_elsewhere, "len(groups)"),
+    "truncated_log": ReaderFinder(_offset_is("truncated", "beyond_end"), "len(groups)"),
 }
 """The finders of the kinds whose problems are those of readers."""
 
 
 def severity_sql() -> str:
     """The severity of each kind, as SQL text for DuckDB."""
-    return _case({name: f"'{kind_named(name).severity}'" for name in JUDGED})
+    return _case({name: f"'{kind_named(name).severity}'" for name in READER_FINDERS})
 
 
 def magnitude_sql() -> str:
     """How bad a problem is, compared with others of its kind."""
-    return _case({name: f"CAST({judged.magnitude} AS DOUBLE)" for name, judged in JUDGED.items()})
+    return _case({name: f"CAST({judged.magnitude} AS DOUBLE)" for name, judged in READER_FINDERS.items()})
 
 
 def also_sql() -> str:
     """Whether a problem of some readers is one of their group or topic."""
-    return _case({name: judged.also for name, judged in JUDGED.items()})
+    return _case({name: judged.also for name, judged in READER_FINDERS.items()})
 
 
 def _case(values: dict[str, str]) -> str:

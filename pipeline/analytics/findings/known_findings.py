@@ -10,13 +10,13 @@ from typing import Any
 
 from pipeline.analytics.findings.identity import Key
 from pipeline.common.epoch import to_epoch_ms
-from pipeline.kinds import Subject, kind_named
+from pipeline.kinds import SubjectType, kind_named
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Past:
+class KnownFindings:
     """What is known when the problems of some snapshots become findings.
 
     `findings` are the rows of `findings` that are open, or were last seen after the first of these snapshots. `whole`
@@ -45,7 +45,7 @@ class Past:
 
 
 def subjects(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:
-    """`Past.others` from rows with subject, snapshot_id and is_judged. Of two rows that differ, the one with false."""
+    """`KnownFindings.others` from rows with subject, snapshot_id and is_judged; of two that differ, false."""
     found: dict[str, dict[int, bool]] = defaultdict(dict)
     for row in rows:
         of = found[row["subject"]]
@@ -59,20 +59,20 @@ def _subject(key: Key) -> tuple[str, str]:
         return f"client {key.client_id}", "client"
     subject = kind_named(key.kind).subject
     if key.group_id is not None:
-        of = subject if subject in (Subject.MEMBERS, Subject.ASSIGNMENTS) else Subject.GROUP
+        of = subject if subject in (SubjectType.MEMBERS, SubjectType.ASSIGNMENTS) else SubjectType.GROUP
         return f"{of.value} {key.group_id}", "group"
     if key.of_topic is not None:
         return f"topic {key.of_topic}", "topic"
-    return f"replicas {key.cluster}" if subject is Subject.REPLICAS else "cluster", "cluster"
+    return f"replicas {key.cluster}" if subject is SubjectType.REPLICAS else "cluster", "cluster"
 
 
-def patience(key: Key) -> int:
+def snapshots_to_resolve(key: Key) -> int:
     """After how many snapshots without its problem a finding is resolved."""
     return kind_named(key.kind).resolved_after
 
 
 def as_known(findings: Iterable[Row]) -> list[Row]:
-    """`Past.findings` from the rows of `findings`."""
+    """`KnownFindings.findings` from the rows of `findings`."""
     rows: list[Row] = []
     for row in findings:
         times = {name: to_epoch_ms(value) for name, value in row.items() if isinstance(value, datetime)}
