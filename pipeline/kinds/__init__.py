@@ -15,7 +15,7 @@ from pipeline.kinds.clients import (
     SlowConsumer,
     TooLargeMessage,
 )
-from pipeline.kinds.commits import CommitsExpire, Rewound, Skipped
+from pipeline.kinds.commits import CommitsExpire, NeverCommits, Rewound, Skipped
 from pipeline.kinds.groups import (
     DataLossAhead,
     DeletedUnread,
@@ -41,6 +41,7 @@ KINDS: tuple[Kind[Any], ...] = (
     Rewound(),
     Skipped(),
     CommitsExpire(),
+    NeverCommits(),
     BudgetBurn(),
     OpenTransaction(),
     RecreatedTopic(),

@@ -1,4 +1,4 @@
-"""The kinds of findings about commits that were moved, or that Kafka will remove."""
+"""The kinds of findings about commits that were moved, that Kafka will remove, or that are missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline.common.kafka_tools import tool
 from pipeline.kinds.command_lines import Command, CommandContext, in_shell, offsets_file
-from pipeline.kinds.group_commands import EXECUTE, STOP_FIRST, Commands, group_option, show_lag
+from pipeline.kinds.group_commands import EXECUTE, STOP_FIRST, Commands, group_option, show_lag, show_members
 from pipeline.kinds.groups import forecast_of, from_then, soon
 from pipeline.kinds.kind import Clock, Facts, Finding, Headline, Kind, Words
 from pipeline.kinds.reader_facts import ReaderFacts, figures, unread, where, where_in
@@ -198,6 +198,43 @@ class CommitsExpire(Kind[ReaderFacts]):
         when = from_then(finding.newest_evidence.get("commits_expire_at"), clock)
         made = forecast_of(finding, clock)
         return f"ahead: Kafka may remove the commits {when}; the group then starts where auto.offset.reset says{made}"
+
+
+class NeverCommits(Kind[ReaderFacts]):
+    """Members have partitions in which the group [has never committed](#when-does-a-group-never-commit).
+
+    It has been so for one `[status] window`, and records are written.
+    """
+
+    name = "never_commits"
+    severity = "warning"
+    magnitude = "offsets that it may still read"
+    keys = "`readable_offsets`: the offsets of these logs"
+    facts = ReaderFacts
+    begins_in_status = True
+
+    def words(self, facts: ReaderFacts) -> Words:
+        return Words(
+            sentence(
+                "Members have partitions, and nothing was committed",
+                where(facts.rows, facts.of_partitions),
+                part(" since ", instant(facts.since_ms)),
+                ", although records are written",
+                part("; ", counted(facts.readable, "offset"), " can be read there"),
+                ".",
+            ),
+            {**figures(facts), "readable_offsets": facts.readable},
+            "If the application keeps its offsets elsewhere, silence this kind for the group. If not, look for "
+            "enable.auto.commit=false without a commit, or for commits that fail: after a restart, the group begins "
+            "where auto.offset.reset says.",
+        )
+
+    def headline(self, finding: Finding, clock: Clock) -> Headline:
+        text = f"nothing committed{where_in(finding.newest_evidence)} since {clock(self.since_ms(finding))}"
+        return Headline("never commits", text)
+
+    def commands(self, finding: Finding, around: CommandContext) -> Commands:
+        yield from show_members(finding, around)
 
 
 def _how_to_go_back(facts: SkippedFacts, worst: SkippedOffsets) -> str:

@@ -43,6 +43,7 @@ FAULTS = (
     faults_of_members.RebalanceStorm,
     faults_of_members.FlappingMember,
     faults_of_members.Skipped,
+    faults_of_members.NeverCommits,
 )
 SCENARIOS: dict[str, Scenario] = {one.name: one() for one in FAULTS}
 Row = Mapping[str, Any]

@@ -85,6 +85,43 @@ class Members:
         return consumer
 
 
+class NeverCommits(Scenario):
+    """A consumer that crashes before its first commit: it comes back, and is gone again in every third minute.
+
+    Much later it is repaired, and commits. Another group reads the same topic, and is well.
+    """
+
+    name = "never"
+    shown, ends = 6, 61
+
+    def begin(self, broker: Broker) -> None:
+        super().begin(broker)
+        self.members = Members(broker.kafka.bootstrap_servers, self.group, {self.topic: 1})
+
+    def at(self, minute: int, broker: Broker) -> None:
+        end = broker.write(self.topic, 5)
+        broker.commit(self.well, self.topic, end)
+        if minute >= self.ends:
+            self.members.commit({self.topic: end})
+
+    def members_at(self, minute: int) -> None:
+        if minute >= self.ends:
+            return
+        if minute < 0 or minute % 3 == 0:
+            self.members.join("reader")
+        elif minute % 3 == 2:
+            self.members.leave("reader")
+
+    def end(self) -> None:
+        self.members.leave("reader")
+
+    def expected(self) -> Iterable[Expected]:
+        evidence = {"worst_topic": self.topic, "worst_partition": 0}
+        # The first snapshot with the consumer that is five minutes after another one with it.
+        # It is away in the minute before the last one without a commit, for which the earlier snapshot lacks it.
+        yield Expected("never_commits", self.shown, self.ends - 2, evidence, self.group, self.topic, "warning", 2)
+
+
 class WithMembers(Scenario):
     """A scenario whose group has members. `clients` are those that join before the first minute."""
 

@@ -34,6 +34,7 @@ class Scene:
         self.then: dict[Reader, dict[str, Any]] = {}
         self.topics: dict[str, tuple[str, int | None]] = {}
         self.retention_bytes: int | None = None
+        self.newest_record_ms: int | None = None
         self.group_lag: dict[str, int] = {}
         self.held: dict[tuple[str, int], tuple[Any, ...]] = {}
         self.offsets_retention_ms: int | None = 7 * DAY_MS
@@ -92,11 +93,12 @@ def suspects_of(scene: Scene) -> Rows:
             *(NOW_MS, *log, scene.offsets_retention_ms),
             *scene.topics.get(str(log[0]), ("delete", 7 * DAY_MS)),
             scene.retention_bytes,
+            scene.newest_record_ms,
             *scene.held.get(log, unknown),
         )
         for log in sorted(known, key=str)
     ]
-    settings = "offsets_retention_ms cleanup_policy retention_ms retention_bytes"
+    settings = "offsets_retention_ms cleanup_policy retention_ms retention_bytes max_timestamp_ms"
     parts = {
         "lag": rows(LAG, scene.lag),
         "statuses": rows(PARTITION_STATUS, scene.status),

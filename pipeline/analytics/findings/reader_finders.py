@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pipeline.analytics.findings.data_loss import IS_WRITTEN
 from pipeline.analytics.lag.ladder import DELETED_UNREAD_OFFSETS
-from pipeline.analytics.status.rules import FALLING_BEHIND, OK, WAITS
+from pipeline.analytics.status.rules import FALLING_BEHIND, NOT_COMMITTED, OK, WAITS
+from pipeline.common.arrow_sql import epoch_ms_sql
 from pipeline.config.status import StatusConfig
 from pipeline.kinds import kind_named
 from pipeline.tables import DATA_LOSS
@@ -16,6 +18,10 @@ Holds = Callable[[StatusConfig], str]
 
 It is only asked of readers that `suspects._SUSPECTS` lets through: most readers that keep up are left out before.
 """
+
+
+_PARTS_OF_WINDOW = 6
+"""After which part of the window a member that has come back should have committed: five minutes by default."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,19 @@ def _is_elsewhere(settings: StatusConfig) -> str:
     return f"{_offset_is('recreated')(settings)} AND committed_offset <> 0"
 
 
+def _never_commits(settings: StatusConfig) -> str:
+    """A member has the partition, and no commit was seen there for a window, although records are written.
+
+    A member that crashes before its first commit is away in some snapshots, and its status begins again each time. So
+    it is enough if the earlier snapshot shows the same, and the status began after it.
+    """
+    is_held = f"status = '{NOT_COMMITTED}' AND commit_since IS NULL AND member_id IS NOT NULL"
+    since = epoch_ms_sql("since")
+    was_there = f"past['ends_ms'] < {since} AND ends_ms - past['ends_ms'] >= {settings.window_ms // _PARTS_OF_WINDOW}"
+    has_come_back = f"coalesce({was_there} AND past['committed_offset'] IS NULL, false)"
+    return f"{is_held} AND {IS_WRITTEN} AND (ends_ms - {since} >= {settings.window_ms} OR {has_come_back})"
+
+
 def _waits(*, for_transaction: bool) -> Holds:
     is_held = "reason IS NOT DISTINCT FROM 'open_transaction'"
     waits = ", ".join(f"'{status}'" for status in WAITS)
@@ -76,6 +95,7 @@ READER_FINDERS: dict[str, ReaderFinder] = {
     "deleted_unread": ReaderFinder(_has_lost_records, "deleted"),
     "data_loss_ahead": ReaderFinder(_is_near("deleted_in_ms"), "-deleted_in_ms"),
     "commits_expire": ReaderFinder(_is_near("expires_in_ms"), "-expires_in_ms", also="expires_in_ms IS NOT NULL"),
+    "never_commits": ReaderFinder(_never_commits, "readable"),
     "open_transaction": ReaderFinder(_waits(for_transaction=True), "consumer_lag"),
     "recreated_topic": ReaderFinder(_is_elsewhere, "len(groups)"),
     "truncated_log": ReaderFinder(_offset_is("truncated", "beyond_end"), "len(groups)"),

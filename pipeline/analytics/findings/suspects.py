@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from pipeline.analytics.arrow_series import compared_snapshots
-from pipeline.analytics.findings.data_loss import RETENTION, STATE, TRANSACTION, time_left
+from pipeline.analytics.findings.data_loss import IS_WRITTEN, RETENTION, STATE, TRANSACTION, time_left
 from pipeline.analytics.findings.expiry import commit_expires_in_ms
 from pipeline.analytics.findings.identity import OF_A_TOPIC
 from pipeline.analytics.findings.reader_finders import READER_FINDERS
@@ -30,12 +30,12 @@ from pipeline.tables import LAG, PARTITION_STATUS, WATERMARKS
 from pipeline.tables.columns import LONG, STRING
 
 _OF_LAG = (
-    *(*READER_AT, "captured_at", "committed_captured_at", "topic_id", "group_type", "client_id", "host"),
+    *(*READER_AT, "captured_at", "committed_captured_at", "topic_id", "group_type", "member_id", "client_id", "host"),
     *("offset_status", "committed_offset", "consumed_offset", "log_start_offset", "high_watermark", "unread_markers"),
     *("consumer_lag", "consumer_lag_error", "consumer_lag_bytes", "bytes_error", "consumer_age_ms", "time_method"),
 )
 _OF_STATUS = ("status", "reason", "since", "has_members", "members_seen_at", "commit_since")
-_OF_PARTITION = (*RETENTION, "offsets_retention_ms", *TRANSACTION)
+_OF_PARTITION = (*RETENTION, "offsets_retention_ms", "max_timestamp_ms", *TRANSACTION)
 SUSPECT_PARTS = {
     "lag": LAG.some(_OF_LAG),
     "statuses": PARTITION_STATUS.some((*READER_AT, *_OF_STATUS)),
@@ -104,6 +104,7 @@ def suspects_in_bucket(bucket: Bucket, before: Mapping[int, int], settings: Stat
 
 _IS_WELL = f"status IN {(OK, NOT_COMMITTED)} AND offset_status IN ('ok', 'no_commit')"
 _HAS_READ_ALL = f"offset_status IS NOT DISTINCT FROM 'no_commit' OR NOT ({HAS_UNREAD})"
+_NEVER_COMMITS = f"offset_status = 'no_commit' AND member_id IS NOT NULL AND {IS_WRITTEN}"
 _HAS_MOVED = "coalesce(log_start_offset > start_then, false)"
 _READ_AT = {"ends_ms": read_ms_sql(), "commits_ms": read_ms_sql("committed_captured_at")}
 _STATES = f"""
@@ -126,10 +127,11 @@ _SUSPECTS = f"""
     LEFT JOIN watermarks USING ({names_sql(PARTITION_AT)})
     LEFT JOIN states USING ({names_sql(READER)}, then_id)
     WHERE topic IS NOT NULL
-    AND NOT coalesce({_IS_WELL} AND ({_HAS_READ_ALL} OR (has_members AND NOT {_HAS_MOVED})), false)
+    AND NOT coalesce({_IS_WELL} AND NOT ({_NEVER_COMMITS})
+        AND ({_HAS_READ_ALL} OR (has_members AND NOT {_HAS_MOVED})), false)
 """
 """The query for the readers that may have a problem. In a large cluster these are few, so that the rest is less work.
 
 A reader that keeps up only has one if nothing reads on, or if what it has not read may be deleted soon, because the log
-start has moved.
+start has moved; one without a commit, if a member has its partition and the log grows.
 """
