@@ -97,7 +97,9 @@ class Rows:
             wanted = self.rows.sparkSession.createDataFrame(
                 [*zip(values, strict=True)], self.rows.select(column).schema
             )
-            return Rows(self.rows.join(F.broadcast(wanted), column, how="left_semi"))
+            # Spark puts the column of the join first.
+            found = self.rows.join(F.broadcast(wanted), column, how="left_semi")
+            return Rows(found.select(*self.rows.columns))
         is_among = pc.is_in(self.rows[column], pa.array(values, self.rows.schema.field(column).type))
         return Rows(self.rows.filter(is_among))
 

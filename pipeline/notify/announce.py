@@ -20,8 +20,8 @@ LOOKED_BACK = timedelta(days=7)
 """Findings that ended longer ago than this are not read, so that the cost does not grow with the history."""
 _BEING_SENT = "being sent"
 """The error in a row while its message is being sent. It stays if the job is killed."""
-UNLESS_SENT = "t.status <> 'sent' OR s.status = 'sent'"
-"""Another job may have sent the same message at the same time; it stays sent."""
+UNLESS_SENT = "t.status <> 'sent' OR s.attempts > t.attempts"
+"""Another job may have sent the same message at the same time; it stays sent. What is sent again has more attempts."""
 
 
 def announce(lake: Lake, config: Config, clusters: Collection[str], clock: Clock) -> int:

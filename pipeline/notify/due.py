@@ -229,11 +229,18 @@ def _plan_cause(
         _end(_merged(heard or several, several), of_cause, config, now, result)
         return
     whole = _merged(heard or several, several)
-    sent = [channel for (channel, event), row in of_cause.items() if (event, row.status) == (OPENED, SENT)]
-    for channel in dict.fromkeys((*whole.channels, *sent)):
-        # Groups of another owner may follow when the cause is old.
-        newest = max((row["grouped_at"] for row, finding in lasting if channel in finding.channels), default=None)
-        _open(whole, channel, of_cause, config, now, result, None if heard else silenced[0], in_utc(newest))
+    newest: dict[str, datetime] = {}
+    for row, finding in several:
+        if finding.resolved_at is None:
+            for channel in finding.channels:
+                newest[channel] = max(newest.get(channel, row["grouped_at"]), row["grouped_at"])
+    has_heard = {channel for _, finding in lasting for channel in finding.channels} if heard else set()
+    lasts_there = {channel for channel, event in of_cause if event == OPENED and _is_sent(channel, of_cause)}
+    for channel in dict.fromkeys((*newest, *sorted(lasts_there))):
+        # Groups of another owner may follow when the cause is old. If a silence of all of an owner's groups ends, the
+        # cause is sent then, however old it is.
+        why = None if channel in has_heard | lasts_there and heard else next(filter(None, silenced))
+        _open(whole, channel, of_cause, config, now, result, why, in_utc(newest.get(channel)))
 
 
 def _plan_sent(finding: Finding, own: Known, config: Config, now: datetime, result: Plan) -> None:
@@ -248,7 +255,7 @@ def _plan_sent(finding: Finding, own: Known, config: Config, now: datetime, resu
 
 
 def _merged(some: Sequence[tuple[Row, Finding]], several: Sequence[tuple[Row, Finding]]) -> Finding:
-    """Some of the findings with a cause as one, for the channels of the owners of all that last.
+    """Some of the findings with a cause as one, for the channels of all of their owners.
 
     It began with the first of `several`, and has their owner if they have the same one. So neither changes when others
     follow: Alertmanager takes an alert with another label for another one.
@@ -256,8 +263,7 @@ def _merged(some: Sequence[tuple[Row, Finding]], several: Sequence[tuple[Row, Fi
     first = min(row["grouped_at"] for row, _ in several)
     owners = {(finding.owner, finding.tier) for row, finding in several if row["grouped_at"] == first}
     owner, tier = owners.pop() if len(owners) == 1 else (None, None)
-    lasting = [finding for _, finding in some if finding.resolved_at is None]
-    channels = (*dict.fromkeys(name for finding in lasting for name in finding.channels),)
+    channels = (*dict.fromkeys(name for _, finding in some for name in finding.channels),)
     whole = _of_columns(merged([row for row, _ in some]))
     return replace(whole, first_seen=in_utc(first), owner=owner, tier=tier, channels=channels)
 
@@ -279,7 +285,7 @@ def _open(
     due = Due(finding, channel, OPENED, before)
     least = config.channels[channel].severity
     why = why_silenced or (f"less severe than {least}" if finding.gravity < gravity(least) else None)
-    if before and before.status == SENT and not _has_ended(before, rows.get((channel, RESOLVED))):
+    if _is_sent(channel, rows):
         if config.channels[channel].type == "alertmanager" and not why:
             result.standing.setdefault(channel, []).append(finding)
         return
@@ -291,6 +297,14 @@ def _open(
         return
     if not due.must_wait(now):
         result.due.setdefault(channel, []).append(due)
+
+
+def _is_sent(channel: str, rows: Known) -> bool:
+    """Whether the beginning was sent to a channel, and the end was not sent since."""
+    opened = rows.get((channel, OPENED))
+    if opened is None or opened.status != SENT:
+        return False
+    return not _has_ended(opened, rows.get((channel, RESOLVED)))
 
 
 def _has_ended(opened: Notification, end: Notification | None) -> bool:

@@ -27,7 +27,7 @@ _SHARED_CAUSE: tuple[Column, ...] = (
         "what the group has in common with others: see the view causes in findings.md; for ever; NULL = nothing",
     ),
     ("cause_topic", STRING, "the topic in which all groups with this cause_id have the problem"),
-    ("cause_since", TIMESTAMP, "when the problem began there in the first of them"),
+    ("cause_since", TIMESTAMP, "when the problem began there in the first of those that were grouped first"),
     ("grouped_at", TIMESTAMP, "the first snapshot that shows that the finding has this cause"),
 )
 

@@ -54,6 +54,10 @@ class Scene:
         values = (row.get(name) for reader, row in self.status.items() if reader[0] == group)
         return max((value for value in values if value is not None), default=None)
 
+    def uncommitted(self, group: str) -> int:
+        """In how many partitions a group has no commit."""
+        return sum(reader[0] == group and row["offset_status"] == "no_commit" for reader, row in self.lag.items())
+
     def waiting(self, reader: Reader, unread: int, status: str = "stopped", **more: Any) -> None:
         end = {"high_watermark": 100 + unread, "consumer_lag": unread, "consumer_lag_bytes": 1_000 * unread}
         self.add(reader, status, **{**end, "consumer_age_ms": 2 * HOUR_MS, **more})
@@ -70,11 +74,12 @@ def groups_of(scene: Scene) -> Rows:
         (
             *(*size, 7_000, 5_000, NOW, NOW, scene.group_lag.get(size[1]), types[size[1]]),
             *(scene.newest(size[1], name) for name in of_members),
+            [("no_commit", scene.uncommitted(size[1]))],
         )
         for size in sizes
     )
-    then = ((THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN, *(None,) * 4) for _, group, partitions in sizes)
-    names = f"{sums} consumer_lag group_type {' '.join(of_members)}"
+    then = ((THEN_MS, group, partitions, 1_000, 2_000, THEN, THEN, *(None,) * 5) for _, group, partitions in sizes)
+    names = f"{sums} consumer_lag group_type {' '.join(of_members)} offset_statuses"
     return few_rows(GROUP_STATUS, names, *now, *then).chosen(OF_GROUPS)
 
 

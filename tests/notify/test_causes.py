@@ -199,11 +199,37 @@ def test_an_alert_keeps_its_key_whoever_joins_or_is_well(load: Load) -> None:
     assert {alert["startsAt"] for alert in alerts} == {"2026-01-31T11:00:00Z"}
 
 
+def test_an_owner_whose_groups_are_no_longer_silenced_is_told(load: Load) -> None:
+    """Two days later, when a finding that is new to a channel would be too old to be sent."""
+    silence = '[[silences]]\ngroup = "^web-"\nreason = "maintenance"\n'
+    runs = Runs(owners(load, "pay", "web", text=silence))
+    rows = [member("pay-1"), member("pay-2"), member("web-1")]
+    found = runs.run(*rows)
+    assert due(found) == [("pay", "opened", "c0ffee")]
+    assert [(row.channel, row.error) for row in found.held] == [("web", "silenced: maintenance")]
+    assert due(runs.run(*rows, now=NOW + HOUR)) == []
+    runs.config = owners(load, "pay", "web")
+    assert due(runs.run(*rows, now=NOW + 2 * DAY)) == [("web", "opened", "c0ffee")]
+
+
+def test_only_owners_of_groups_that_last_hear_of_a_cause_again(load: Load) -> None:
+    silence = '[[silences]]\ngroup = "^web-2"\nreason = "maintenance"\n'
+    runs = Runs(owners(load, "pay", "web", text=silence))
+    runs.run(member("pay-1"), member("web-1"), member("web-2"))
+    rows = [member("pay-1", resolved_at=NOW), member("web-1", resolved_at=NOW), member("web-2")]
+    both = [("pay", "resolved", "c0ffee"), ("web", "resolved", "c0ffee")]
+    assert due(runs.run(*rows, now=NOW + HOUR)) == both
+    runs.config = owners(load, "pay", "web")
+    assert due(runs.run(*rows, now=NOW + 2 * HOUR)) == [("web", "opened", "c0ffee")]
+
+
 def test_a_digest_has_one_line_for_a_cause(load: Load) -> None:
     rows = [member(f"pay-{number}") for number in range(5)] + [member("web-1"), member("x", cause=None)]
     found: dict[str, Finding] = {one.finding_id: one for one in findings_of(rows, owners(load, "pay", "web"))}
     assert [*found] == ["c0ffee", "of x"]
     assert found["c0ffee"].channels == ("pay", "web")
+    over = [row | {"resolved_at": NOW} for row in rows]
+    assert findings_of(over, owners(load, "pay", "web"))[0].channels == ("pay", "web")
     assert (found["c0ffee"].kind, found["c0ffee"].magnitude, found["c0ffee"].owner) == ("stopped_together", 30.0, None)
 
 

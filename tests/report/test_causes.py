@@ -1,5 +1,7 @@
 """What a report shows of groups with a common cause: one finding, now and in the past. Small integers are minutes."""
 
+from pathlib import Path
+
 import pytest
 
 from pipeline.common.epoch import to_epoch_ms
@@ -66,6 +68,17 @@ def test_a_report_of_the_past_has_what_was_known_then(lake: Lake) -> None:
 def test_a_report_about_one_group_shows_the_whole_cause(lake: Lake, selected: dict[str, object]) -> None:
     cause = shown(lake, **selected)["topic t"]
     assert (cause.groups(), cause.newest_evidence["consumer_lag"]) == (["a", "c", "d"], 15)
+
+
+def test_a_report_about_a_topic_shows_groups_that_have_the_problem_there_too(tmp_path: Path) -> None:
+    """Their cause is in t, where there are three of them."""
+    rows = during(range(30, 40), "ab", topics="tu") + during(range(30, 40), "c")
+    known, history = rows_found([range(30, 40)], rows)
+    found = Lake(None, LakeConfig(root=str(tmp_path / "lake")))
+    found.prepare()
+    store(found, FINDINGS, known.values())
+    store(found, FINDING_HISTORY, history)
+    assert [*shown(found, until=39, topic="^u$")] == ["topic t"]
 
 
 def test_a_cause_is_silenced_if_all_of_its_groups_are(lake: Lake) -> None:

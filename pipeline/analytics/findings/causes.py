@@ -119,12 +119,11 @@ class Causes:
         return Sighting(finding_id(key, span.first_ms), row, key, span, places)
 
     def _places(self, row: Row, first_ms: int) -> Iterator[Place]:
-        is_dated = kind_named(self._kind).is_dated
-        for place in json.loads(row["places"] or "[]"):
-            since_ms = place.get("since_ms", first_ms)
-            # Of a kind that is not dated, a status may be older than the problem, but not the problem than the status.
-            began_ms = since_ms if is_dated else max(first_ms, since_ms)
-            yield Place(place["topic"], place["partition"], began_ms)
+        found = [
+            Place(place["topic"], place["partition"], place.get("since_ms", first_ms))
+            for place in json.loads(row["places"] or "[]")
+        ]
+        yield from found if kind_named(self._kind).is_dated else _since_first_seen(found, first_ms)
 
     def _keep(self, one: Sighting) -> None:
         """Keeps until when a finding with a cause lasts."""
@@ -151,6 +150,8 @@ class Causes:
                     for place, one in near:
                         if place.began_ms > latest_ms + self._apart_ms:
                             break
+                        if latest_ms > place.began_ms + LONGEST * self._apart_ms:
+                            continue  # it began before the others, too long before the last of them
                         latest_ms = max(latest_ms, place.began_ms)
                         if free.pop(one.finding_id, None) is not None:
                             yield one, cause
@@ -199,16 +200,17 @@ class Causes:
 
     def _first_chain(self, pairs: Pairs) -> Pairs:
         """The first problems which began one soon after the other, three or more of them at one partition."""
-        chain: list[tuple[Place, Sighting]] = []
-        for place, one in pairs:
-            if chain:
-                first_ms, latest_ms = chain[0][0].began_ms, chain[-1][0].began_ms
-                if place.began_ms > min(latest_ms + self._apart_ms, first_ms + LONGEST * self._apart_ms):
-                    if _is_crowded(chain):
-                        return chain
-                    chain = []
-            chain.append((place, one))
-        return chain if _is_crowded(chain) else []
+        begin, longest_ms = 0, LONGEST * self._apart_ms
+        for end, after in enumerate([*pairs[1:], None], 1):
+            is_near = after is not None and _began(after) <= _began(pairs[end - 1]) + self._apart_ms
+            if after is not None and is_near and _began(after) <= _began(pairs[begin]) + longest_ms:
+                continue
+            if _is_crowded(pairs[begin:end]):
+                return pairs[begin:end]
+            begin = begin if is_near else end
+            while after is not None and _began(after) > _began(pairs[begin]) + longest_ms:
+                begin += 1
+        return []
 
     def _with_cause(self, one: Sighting, at_ms: int) -> dict[str, Any]:
         row = {**one.row, "finding_id": one.finding_id, **dict.fromkeys(CAUSE_COLUMNS)}
@@ -228,6 +230,18 @@ def with_causes(named: Iterable[Named], past: KnownFindings) -> Iterator[dict[st
         causes = Causes(kind, past)
         for at_ms, problems in sorted(by_snapshot.items()):
             yield from causes.at(at_ms, sorted(problems, key=lambda problem: str(problem[0]["group_id"])))
+
+
+def _since_first_seen(places: Sequence[Place], first_ms: int) -> Iterator[Place]:
+    """The places of a problem that begins when it is first seen.
+
+    If it was there at that time in some topics, it has begun later in others: when its status did. Otherwise a snapshot
+    that could not be read may have made all of these begin again.
+    """
+    from_beginning = {place.topic for place in places if place.began_ms <= first_ms}
+    for place in places:
+        is_later = from_beginning and place.topic not in from_beginning
+        yield place if is_later else place._replace(began_ms=first_ms)
 
 
 def _began(pair: tuple[Place, Sighting]) -> int:

@@ -12,10 +12,13 @@ from pipeline.common.arrow_sql import epoch_ms_sql
 TRANSACTION = ("transaction_producer_id", "transaction_start_offset", "transaction_timestamp_ms")
 """The columns of WATERMARKS about the transaction that holds back a partition's last stable offset."""
 RETENTION = ("cleanup_policy", "retention_ms", "retention_bytes")
-STATE = ("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark")
+STATE = (
+    *("topic_id", "log_start_offset", "committed_offset", "consumed_offset", "high_watermark"),
+    *("offset_status", "member_id"),
+)
 """The columns of `lag` that `past` has of an earlier snapshot, with ends_ms and commits_ms, when both were read."""
-IS_WRITTEN = f"coalesce(high_watermark > past['high_watermark'], max_timestamp_ms > {epoch_ms_sql('since')}, false)"
-"""Whether records were written since the earlier snapshot, or if that lacks the reader, since its status began."""
+IS_WRITTEN = f"coalesce(high_watermark > past['high_watermark'] OR max_timestamp_ms > {epoch_ms_sql('since')}, false)"
+"""Whether records were written since the earlier snapshot, or since the status of the reader began."""
 
 
 def time_left(within_ms: int) -> dict[str, str]:

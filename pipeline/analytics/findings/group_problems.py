@@ -31,7 +31,9 @@ from pipeline.kinds.reader_facts import ReaderFacts, WorstReader
 from pipeline.tables import GROUP_STATUS
 from pipeline.tables.columns import STRING
 
-OF_GROUPS = GROUP_STATUS.some((*GROUP_AT, "consumer_lag", "group_type", "members_seen_at", "commit_since", *COMPARED))
+OF_GROUPS = GROUP_STATUS.some(
+    (*GROUP_AT, "consumer_lag", "group_type", "members_seen_at", "commit_since", "offset_statuses", *COMPARED)
+)
 """The columns of GROUP_STATUS that problems need."""
 _PARTS = {"suspects": SUSPECTS, "groups": StructType([*OF_GROUPS, StructField("subject", STRING)])}
 
@@ -80,6 +82,7 @@ def _columns(*names: str) -> dict[str, str]:
 
 _WHOLE = f"""
     SELECT {names_sql(SNAPSHOT)}, group_id AS of_group, partitions AS of_partitions, consumer_lag AS group_lag,
+        offset_statuses['no_commit'] AS uncommitted,
         group_type, greatest({epoch_ms_sql("members_seen_at")}, {epoch_ms_sql("commit_since")}) AS active_ms,
         written_per_s, committed_per_s
     FROM groups

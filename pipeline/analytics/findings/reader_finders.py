@@ -72,14 +72,17 @@ def _is_elsewhere(settings: StatusConfig) -> str:
 def _never_commits(settings: StatusConfig) -> str:
     """A member has the partition, and no commit was seen there for a window, although records are written.
 
-    A member that crashes before its first commit is away in some snapshots, and its status begins again each time. So
-    it is enough if the earlier snapshot shows the same, and the status began after it.
+    The earlier snapshot must show records, too, or the first one may just have come. A member that crashes before its
+    first commit is away in some snapshots, and its status begins again each time. So it is enough if it was there in
+    the earlier snapshot, and its status began after that.
     """
     is_held = f"status = '{NOT_COMMITTED}' AND commit_since IS NULL AND member_id IS NOT NULL"
+    was_held = "past['offset_status'] = 'no_commit' AND past['member_id'] IS NOT NULL"
+    had_records = "past['high_watermark'] > past['log_start_offset']"
     since = epoch_ms_sql("since")
-    was_there = f"past['ends_ms'] < {since} AND ends_ms - past['ends_ms'] >= {settings.window_ms // _PARTS_OF_WINDOW}"
-    has_come_back = f"coalesce({was_there} AND past['committed_offset'] IS NULL, false)"
-    return f"{is_held} AND {IS_WRITTEN} AND (ends_ms - {since} >= {settings.window_ms} OR {has_come_back})"
+    is_later = f"past['ends_ms'] < {since} AND ends_ms - past['ends_ms'] >= {settings.window_ms // _PARTS_OF_WINDOW}"
+    is_long = f"(ends_ms - {since} >= {settings.window_ms} OR {is_later})"
+    return f"{is_held} AND {IS_WRITTEN} AND coalesce({was_held} AND {had_records} AND {is_long}, false)"
 
 
 def _waits(*, for_transaction: bool) -> Holds:
@@ -95,7 +98,7 @@ READER_FINDERS: dict[str, ReaderFinder] = {
     "deleted_unread": ReaderFinder(_has_lost_records, "deleted"),
     "data_loss_ahead": ReaderFinder(_is_near("deleted_in_ms"), "-deleted_in_ms"),
     "commits_expire": ReaderFinder(_is_near("expires_in_ms"), "-expires_in_ms", also="expires_in_ms IS NOT NULL"),
-    "never_commits": ReaderFinder(_never_commits, "readable"),
+    "never_commits": ReaderFinder(_never_commits, "readable", also="uncommitted = of_partitions"),
     "open_transaction": ReaderFinder(_waits(for_transaction=True), "consumer_lag"),
     "recreated_topic": ReaderFinder(_is_elsewhere, "len(groups)"),
     "truncated_log": ReaderFinder(_offset_is("truncated", "beyond_end"), "len(groups)"),

@@ -80,16 +80,22 @@ class Excerpt:
 
     def findings(self) -> pa.Table:
         """The rows of `findings` as they were known at the end of the selected time, those with one cause as one."""
-        found = _merged(self._known)
+        causes = self._known.filter(self._is_selected)["cause_id"].unique()
+        of_causes = pc.and_(pc.is_valid(self._known["cause_id"]), pc.is_in(self._known["cause_id"], causes))
+        return _merged(self._known.filter(pc.or_(self._is_selected, of_causes)))
+
+    @cached_property
+    def _is_selected(self) -> pa.Array:
+        """Which of the rows of findings may concern the selected groups, topics and time."""
         names = [*FINDING, "last_seen", "group_id", "client_id", "topic", "evidence"]
         concerns = _concerns(self.selection)
-        return found.filter(pa.array([concerns(row) for row in found.select(names).to_pylist()], pa.bool_()))
+        return pa.array([concerns(row) for row in self._known.select(names).to_pylist()], pa.bool_())
 
     def with_causes(self, groups: Collection[str]) -> pa.Table:
-        """The same rows of findings that have causes, those of some groups."""
-        has_cause = pc.is_valid(self._known["cause_id"])
-        is_among = pc.is_in(self._known["group_id"], pa.array(groups, pa.string()))
-        return self._known.filter(pc.and_(has_cause, is_among))
+        """The selected rows of findings that have causes, those of some groups."""
+        found = self._known.filter(self._is_selected)
+        is_among = pc.is_in(found["group_id"], pa.array(groups, pa.string()))
+        return found.filter(pc.and_(pc.is_valid(found["cause_id"]), is_among))
 
     @cached_property
     def _known(self) -> pa.Table:

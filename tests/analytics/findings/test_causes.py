@@ -257,6 +257,24 @@ def test_groups_that_fall_behind_elsewhere_share_what_begins_in_a_topic_together
     assert causes_in(batches, rows) == shared
 
 
+@BATCHES
+def test_a_snapshot_that_cannot_be_read_makes_nothing_begin_together(batches: list[range]) -> None:
+    """The groups fall behind one after the other; in minute 55, the status of all of them begins again."""
+    rows = []
+    for group, first in zip("abc", (30, 41, 53), strict=True):
+        rows += during(range(first, 55), group, since=first, **NOT_HOT) + during(range(55, 60), group, 55, **NOT_HOT)
+    assert causes_in(batches, rows) == {}
+
+
+@BATCHES
+def test_two_early_groups_elsewhere_do_not_hide_three_that_follow(batches: list[range]) -> None:
+    """The first two wait at another partition, and the last one began more than half an hour after the first."""
+    rows = during(range(33, 60), "a", at=[("t", 1, 0)]) + during(range(33, 60), "b", at=[("t", 1, 9)])
+    for group, since in zip("cde", (18, 27, 31), strict=True):
+        rows += during(range(33, 60), group, since)
+    assert causes_in(batches, rows) == {"t 9 33": "bcde"}
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.lists(st.booleans(), min_size=12, max_size=12), min_size=5, max_size=5),

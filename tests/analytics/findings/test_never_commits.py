@@ -18,7 +18,8 @@ def scene_of(status: dict[str, Any] | None = None, then: dict[str, Any] | None =
     scene.add(READER, "not_committed", **{**nothing, **held, **lag})
     scene.status[READER] |= {"has_members": True, **(status or {})}
     if then is not None:
-        scene.then[READER] = moved(100, 0) | {"committed_offset": None} | then
+        held = {"committed_offset": None, "offset_status": "no_commit", "member_id": "m"}
+        scene.then[READER] = moved(100, 0) | held | then
     return scene
 
 
@@ -30,10 +31,13 @@ def scene_of(status: dict[str, Any] | None = None, then: dict[str, Any] | None =
         ({"then": {}, "status": {"since": NOW - timedelta(minutes=29)}}, False),
         ({"then": {}, "status": {"since": NOW - timedelta(minutes=30)}}, True),
         ({"then": {}, "status": {"since": NOW - timedelta(seconds=10)}}, True),
-        ({"then": {"committed_offset": 5}, "status": {"since": NOW - timedelta(seconds=10)}}, False),
+        ({"then": {"offset_status": "ok"}, "status": {"since": NOW - timedelta(seconds=10)}}, False),
         ({"then": {}, "status": {"commit_since": NOW - timedelta(days=1)}}, False),
         ({"then": {}, "member_id": None}, False),
         ({"then": {}, "high_watermark": 800}, False),
+        ({"then": {"high_watermark": 100}}, False),
+        ({"then": {"member_id": None}}, False),
+        ({"then": {"offset_status": None}}, False),
     ],
 )
 def test_a_group_never_commits_if_members_hold_a_growing_log_for_a_window(more: dict[str, Any], is_found: bool) -> None:
@@ -41,13 +45,17 @@ def test_a_group_never_commits_if_members_hold_a_growing_log_for_a_window(more: 
 
 
 @pytest.mark.parametrize(("minutes", "is_found"), [(-1, False), (1, True)])
-def test_of_a_member_that_comes_and_goes_the_newest_record_says_whether_the_log_grows(
-    minutes: int, is_found: bool
-) -> None:
-    """The earlier snapshot has no row of it."""
-    scene = scene_of()
+def test_a_log_has_grown_if_a_record_was_written_since_the_status_began(minutes: int, is_found: bool) -> None:
+    """Nothing was written in the last ten snapshots."""
+    scene = scene_of(then={}, high_watermark=800)
     scene.newest_record_ms = to_epoch_ms(SINCE) + minutes * MINUTE_MS
     assert (("never_commits", "g", "t") in problems(scene)) is is_found
+
+
+def test_a_group_that_commits_elsewhere_has_only_idle_partitions() -> None:
+    scene = scene_of(then={})
+    scene.add(("g", "t", 1))
+    assert not [kind for kind, *_ in problems(scene) if kind == "never_commits"]
 
 
 def test_the_finding_says_how_much_can_be_read() -> None:
