@@ -21,7 +21,7 @@ from pipeline.analytics.findings.skew import (
     FALLING_BEHIND,
     HOT,
     assigned_if_skewed,
-    hot_partition,
+    skewed_partition,
     with_skewed_groups,
 )
 from pipeline.analytics.findings.spans import Findings, Span, absences, assigned
@@ -106,7 +106,7 @@ def _spans(rows: Iterable[Row]) -> list[Span]:
 
 def _cause(row: Row) -> str | None:
     """What makes problems of one key different findings: of a client the topic, of a hot partition the partition."""
-    return row["topic"] if row["client_id"] is not None else hot_partition(row)
+    return row["topic"] if row["client_id"] is not None else skewed_partition(row)
 
 
 def findings_seen(history: pa.Table) -> pa.Table:

@@ -35,7 +35,7 @@ def with_skewed_groups(problems: Iterable[Row]) -> Iterator[Row]:
             yield {**row, **of, "is_weak": not evidence.get("is_hot_partition")}
 
 
-def hot_partition(row: Row) -> str | None:
+def skewed_partition(row: Row) -> str | None:
     """What makes two findings of HOT different ones: the partition. None for other kinds."""
     if row["kind"] != HOT or row["topic"] is None or not row["partitions"]:
         return None
@@ -48,7 +48,7 @@ def assigned_if_skewed(problems: Sequence[Row], of_kinds: dict[str, Findings]) -
     `of_kinds` are the findings so far of both kinds.
     """
     for row in sorted(problems, key=lambda row: (row["snapshot_id"], row["kind"] != HOT)):
-        at_ms, kind, partition = row["snapshot_id"], row["kind"], hot_partition(row)
+        at_ms, kind, partition = row["snapshot_id"], row["kind"], skewed_partition(row)
         other = of_kinds[FALLING_BEHIND if kind == HOT else HOT]
         span = of_kinds[kind].continued(at_ms, partition)
         # The snapshot has a row of FALLING_BEHIND, too, which may continue that finding.
