@@ -137,7 +137,7 @@ def test_each_query_and_snippet_of_the_docs_runs_on_the_lake_of_a_run(made: dict
             exec(re.sub("|".join(places), lambda place: places[place[0]], block), names)
     assert {"spark", "duck", "tuesday", "registry"} <= names.keys(), "each engine's code is among them"
     assert {"lost", "losing", "owners"} <= queries.keys()
-    names["duck"].execute(f"CREATE VIEW causes AS {queries['causes']}")  # as the page says; `open_lake` does it for Spark
+    names["duck"].execute(f"CREATE VIEW causes AS {queries['causes']}")  # in Spark, open_lake does it
     for name, query in queries.items():
         in_spark = names["spark"].sql(query).toPandas()
         assert [*in_spark.columns] == [*names["duck"].sql(query).df().columns], name
