@@ -239,7 +239,8 @@ def _plan_cause(
     for channel in dict.fromkeys((*newest, *sorted(lasts_there))):
         # Groups of another owner may follow when the cause is old. If a silence of all of an owner's groups ends, the
         # cause is sent then, however old it is.
-        why = None if channel in has_heard | lasts_there and heard else next(filter(None, silenced))
+        is_heard = bool(heard) and channel in has_heard | lasts_there
+        why = None if is_heard else next(filter(None, silenced))
         _open(whole, channel, of_cause, config, now, result, why, in_utc(newest.get(channel)))
 
 

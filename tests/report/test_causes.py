@@ -1,6 +1,7 @@
 """What a report shows of groups with a common cause: one finding, now and in the past. Small integers are minutes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,9 +36,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return found
 
 
-def shown(lake: Lake, until: int = 49, silences: tuple[Silence, ...] = (), **selected: object) -> dict[str, Finding]:
+def shown(lake: Lake, until: int = 49, silences: tuple[Silence, ...] = (), **selected: Any) -> dict[str, Finding]:
     """The findings of a report up to a minute, by group or topic, with what the snapshot of this minute has."""
-    excerpt = Excerpt(lake, Selection(from_ms=0, to_ms=ms(until), **selected), silences)  # type: ignore[arg-type]
+    excerpt = Excerpt(lake, Selection(from_ms=0, to_ms=ms(until), **selected), silences)
     found = objects.with_now(
         objects.findings(details.findings(excerpt.findings(), 10)), excerpt.findings_at({"c": [ms(until)]})
     )

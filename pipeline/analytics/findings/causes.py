@@ -91,9 +91,7 @@ class Causes:
             if row["kind"] == kind and row["cause_id"] is not None:
                 cause = Cause(row["cause_id"], row["cause_topic"], row["cause_since"])
                 self._grouped[row["finding_id"]] = Grouped(cause, row["grouped_at"])
-                ends_ms = row["resolution_confirmed_at"] or row["resolved_at"]
-                span = Span(row["first_seen"], row["last_seen"], None, row["resolved_at"], ends_ms)
-                self._members[cause.topic][cause][row["finding_id"]] = Key.of(row), span
+                self._members[cause.topic][cause][row["finding_id"]] = Key.of(row), Span.of_row(row)
 
     def at(self, at_ms: int, problems: Sequence[Named]) -> Iterator[dict[str, Any]]:
         """The rows of the problems in a snapshot, with the columns of their causes."""

@@ -92,16 +92,7 @@ def _named(
 
 
 def _spans(rows: Iterable[Row]) -> list[Span]:
-    return [
-        Span(
-            row["first_seen"],
-            row["last_seen"],
-            _cause(row),
-            row["resolved_at"],
-            row["resolution_confirmed_at"] or row["resolved_at"],
-        )
-        for row in rows
-    ]
+    return [Span.of_row(row, _cause(row)) for row in rows]
 
 
 def _cause(row: Row) -> str | None:

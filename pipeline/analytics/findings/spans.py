@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass
@@ -19,6 +20,13 @@ class Span:
     topic: str | None = None
     resolved_ms: int | None = None
     ends_ms: int | None = None
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], topic: str | None = None) -> Span:
+        """That of a row of `findings`, whose instants are epoch ms."""
+        resolved_ms = row["resolved_at"]
+        ends_ms = row["resolution_confirmed_at"] or resolved_ms
+        return cls(row["first_seen"], row["last_seen"], topic, resolved_ms, ends_ms)
 
     def lasts(self, at_ms: int, judged_at: Sequence[int], snapshots_to_resolve: int) -> bool:
         """Whether it had begun at an instant, and had not ended before. For the arguments, see `absences`."""
@@ -58,15 +66,12 @@ class Findings:
 
     A snapshot that is late, or is computed again, belongs to the finding that lasted at that time. If there was none,
     it belongs to none, because no findings are added to the past. So a batch that is computed again gives the same
-    findings. `again` are the snapshots of the batch, if what has begun in them does not count as past.
+    findings.
     """
 
-    def __init__(
-        self, known: Sequence[Span], judged_at: Sequence[int], snapshots_to_resolve: int, again: Collection[int] = ()
-    ) -> None:
+    def __init__(self, known: Sequence[Span], judged_at: Sequence[int], snapshots_to_resolve: int) -> None:
         self._spans = [replace(span) for span in known]
-        past = (span.resolved_ms or span.last_ms for span in known if span.first_ms not in again)
-        self._newest_ms = max(past, default=0)
+        self._newest_ms = max((span.resolved_ms or span.last_ms for span in known), default=0)
         self._judged_at, self._patience = judged_at, snapshots_to_resolve
 
     def continued(self, at_ms: int, topic: str | None = None) -> Span | None:
